@@ -1,0 +1,98 @@
+"""What grows with the input: peak memory of one call, and time over size."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from benchmarks import harness, process
+from benchmarks.harness import Contestant, Effort, Operation
+
+
+@dataclass
+class Memory:
+    """Peak resident bytes that one call adds, next to the bytes of its inputs."""
+
+    operation: str
+    case: str
+    contestant: str
+    role: str
+    inputs: int
+    status: str = "ok"
+    extra: int | None = None
+
+
+def memory(operation: Operation, case: Any, small: Any, contestants: Sequence[Contestant]) -> list[Memory]:
+    """Measure everyone who can run `case`, in order: ours comes first, while the process is fresh.
+
+    The warm-up uses `small`: what it leaves behind in caches and scratch space must not serve the measured call.
+    """
+    rows = []
+    for contestant in contestants:
+        row = Memory(operation.name, str(case), contestant.name, contestant.role, case.nbytes)
+        rows.append(row)
+        reason = contestant.cannot(case) or harness.missing(contestant.requires)
+        if reason is not None:
+            row.status = reason
+            continue
+        try:
+            contestant.prepare(case if contestant.compiles_by_shape else small)()
+            row.extra = process.extra_memory(contestant.prepare(case))
+        except Exception as error:  # noqa: BLE001 a peer that fails is reported and the others are still measured
+            row.status = f"failed: {type(error).__name__}: {error}"
+    return rows
+
+
+@dataclass
+class Line:
+    """Seconds over size along one axis; sizes ascend."""
+
+    sizes: list[int]
+    seconds: list[float]
+
+    @property
+    def slope_ratio(self) -> float:
+        """Slope of time over size in the upper half, over that in the lower half: 1 if time is linear."""
+        middle = len(self.sizes) // 2
+        low = (self.seconds[middle] - self.seconds[0]) / (self.sizes[middle] - self.sizes[0])
+        high = (self.seconds[-1] - self.seconds[middle]) / (self.sizes[-1] - self.sizes[middle])
+        return high / low
+
+
+@dataclass
+class Scaling:
+    """One operation of ours up to a large case: it ran, agreed on a spot check, and took this long on the way."""
+
+    operation: str
+    case: str
+    inputs: int
+    status: str = "ok"
+    extra: int | None = None
+    lines: dict[str, Line] = field(default_factory=dict)
+
+
+def scaling(
+    operation: Operation,
+    contestant: Contestant,
+    large: Any,
+    axes: Mapping[str, Sequence[tuple[int, Callable[[], Any]]]],
+    effort: Effort,
+) -> Scaling:
+    """Run `large`, check it, then time along each axis: (size, maker of the case), ascending, in turns."""
+    result = Scaling(operation.name, str(large), large.nbytes)
+    reason = harness.missing(contestant.requires)
+    if reason is not None:
+        result.status = reason
+        return result
+    try:
+        call = contestant.prepare(large)
+        difference = operation.spot(large, contestant.read(call()))
+        if difference is not None:
+            result.status = f"refused: {difference}"
+            return result
+        result.extra = process.extra_memory(call, repeats=1)
+        for axis, points in axes.items():
+            timings = harness.time_in_turns([contestant.prepare(make()) for _, make in points], effort)
+            result.lines[axis] = Line([size for size, _ in points], [timing.median for timing in timings])
+    except Exception as error:  # noqa: BLE001 the rest of the run must still be reported
+        result.status = f"failed: {type(error).__name__}: {error}"
+    return result

@@ -1,0 +1,181 @@
+"""A study measures one kind of structure: workers for each thread count, for memory and for scaling, then a report.
+
+A file such as `benchmarks/chain.py` declares a `Study` and hands it to `main`.
+"""
+
+import argparse
+import json
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from benchmarks import harness, limits, process, report, roofline
+from benchmarks.harness import Contestant, Effort, Operation, Row
+from benchmarks.limits import Line, Memory, Scaling
+from benchmarks.peers import contestants
+from benchmarks.report import Bar
+
+Shape = tuple[int, ...]
+RESULTS = Path(__file__).with_name("results")
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run measures.
+
+    Args:
+        shapes: the cases whose speed is compared.
+        memory: the case whose peak memory is compared; `warm` has as many states but little else.
+        large: the case that has to run at all; `axes` gives, for each axis, the shapes on the way to it.
+        size: the product of the first `size` letters of a shape is what time should be linear in.
+    """
+
+    shapes: tuple[Shape, ...]
+    memory: Shape
+    warm: Shape
+    large: Shape
+    axes: Mapping[str, tuple[Shape, ...]]
+    effort: Effort = Effort()
+    size: int = 2
+
+
+@dataclass(frozen=True)
+class Study:
+    """One kind of structure: `key`_`operation` names the contestants of an operation in `benchmarks/peers`."""
+
+    key: str
+    module: str
+    title: str
+    operations: tuple[Operation, ...]
+    make: Callable[[Any], Any]
+    full: Plan
+    quick: Plan
+    bars: Callable[[Operation, Sequence[Row], Plan], list[Bar]]
+
+    def operation(self, name: str) -> Operation:
+        """The operation of that name."""
+        return next(operation for operation in self.operations if operation.name == name)
+
+    def contestants(self, operation: Operation) -> list[Contestant]:
+        """Ours first, then the peers."""
+        return contestants(f"{self.key}_{operation.name}")
+
+
+def _speed(study: Study, plan: Plan, threads: int) -> list[Row]:
+    rows: list[Row] = []
+    for operation in study.operations:
+        roof = roofline.addmax(threads) if operation.unit == "cells" else roofline.matmul()
+        for shape in plan.shapes:
+            case = study.make(shape)
+            entrants = [*study.contestants(operation), roof]
+            found = harness.measure(operation, case, entrants, threads=threads, effort=plan.effort)
+            timed = sorted((row.median_ms, row.contestant) for row in found if row.median_ms and row.role != "roofline")
+            told = ", ".join(f"{name} {median:.3g} ms" for median, name in timed[:3])
+            print(f"{operation.name} {case}, threads {threads}: {told or 'nobody could be timed'}", flush=True)
+            rows += found
+    return rows
+
+
+def _memory(study: Study, plan: Plan, name: str) -> list[Memory]:
+    operation = study.operation(name)
+    case, warm = study.make(plan.memory), study.make(plan.warm)
+    return limits.memory(operation, case, warm, study.contestants(operation))
+
+
+def _scaling(study: Study, plan: Plan, name: str) -> Scaling:
+    operation = study.operation(name)
+    axes = {
+        axis: [(math.prod(shape[: plan.size]), lambda shape=shape: study.make(shape)) for shape in shapes]
+        for axis, shapes in plan.axes.items()
+    }
+    return limits.scaling(operation, study.contestants(operation)[0], study.make(plan.large), axes, plan.effort)
+
+
+def _work(study: Study, options: argparse.Namespace) -> None:
+    """What a worker process does: one kind of measurement, written as JSON."""
+    plan = study.quick if options.quick else study.full
+    process.set_threads(options.threads)
+    kind, _, operation = options.worker.partition(":")
+    found: Any
+    if kind == "speed":
+        found = [asdict(row) for row in _speed(study, plan, options.threads)]
+    elif kind == "memory":
+        found = [asdict(row) for row in _memory(study, plan, operation)]
+    else:
+        found = asdict(_scaling(study, plan, operation))
+    Path(options.out).write_text(json.dumps(found))
+
+
+def _limit_bars(used: Sequence[Memory], scaled: Sequence[Scaling]) -> list[Bar]:
+    bars = []
+    for row in used:
+        if row.role == "ours":
+            value = None if row.extra is None else row.extra / row.inputs
+            text = f"{row.operation} {row.case}: peak memory over inputs"
+            bars.append(Bar(text, 4, value, at_most=True, note="" if row.status == "ok" else row.status))
+    for result in scaled:
+        text = f"{result.operation} {result.case}"
+        done = 1.0 if result.status == "ok" else 0.0
+        bars.append(Bar(f"{text}: runs within memory and agrees", 1, done, unit="", note=result.status))
+        for axis, line in result.lines.items():
+            off = 100 * abs(line.slope_ratio - 1)
+            bars.append(Bar(f"{text}: slope along {axis}, deviation from linear", 15, off, at_most=True, unit=" %"))
+    return bars
+
+
+def _write(
+    study: Study, plan: Plan, folder: Path, rows: Sequence[Row], used: Sequence[Memory], scaled: Sequence[Scaling],
+    header: Sequence[str],
+) -> str:
+    """Write <key>.csv and <key>.md, and return the Markdown."""
+    folder.mkdir(parents=True, exist_ok=True)
+    report.write_csv(folder / f"{study.key}.csv", rows)
+    lines = [f"# {study.title}", "", *(f"- {line}" for line in header), ""]
+    lines += ["Median ms a call (times structlearn's median, in the same run).", ""]
+    counts = sorted({row.threads for row in rows})
+    for threads in reversed(counts):
+        verdicts: list[Bar] = []
+        for operation in study.operations:
+            here = [row for row in rows if row.operation == operation.name and row.threads == threads]
+            lines += [f"## {operation.name}, threads: {threads}", "", *report.table(here), ""]
+            verdicts += study.bars(operation, here, plan)
+        if threads == counts[-1]:
+            verdicts += _limit_bars(used, scaled)
+        lines += [f"## Bars, threads: {threads}", "", *report.bar_table(verdicts), ""]
+    lines += report.memory_lines(used) + report.scaling_lines(scaled)
+    text = "\n".join(lines)
+    (folder / f"{study.key}.md").write_text(text)
+    return text
+
+
+def main(study: Study, arguments: Sequence[str] | None = None) -> None:
+    """Measure everything in worker processes, print the report and write it to the results folder."""
+    parser = argparse.ArgumentParser(prog=f"python -m {study.module}", description=study.title)
+    parser.add_argument("--quick", action="store_true", help="small shapes, few samples: does it run, not how fast")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for CSV and Markdown")
+    parser.add_argument("--thread-counts", type=int, nargs="+", default=[1, 2])
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--out", help=argparse.SUPPRESS)
+    options = parser.parse_args(arguments)
+    if options.worker:
+        _work(study, options)
+        return
+
+    plan = study.quick if options.quick else study.full
+    header, most = report.machine(), max(options.thread_counts)
+
+    def run(worker: str, threads: int, plain_malloc: bool = False) -> Any:
+        extra = ["--quick"] if options.quick else []
+        return process.run(study.module, ["--worker", worker, *extra], threads=threads, plain_malloc=plain_malloc)
+
+    rows = [Row(**record) for threads in options.thread_counts for record in run("speed", threads)]
+    used, scaled = [], []
+    for operation in study.operations:
+        used += [Memory(**record) for record in run(f"memory:{operation.name}", most, plain_malloc=True)]
+        record = run(f"scaling:{operation.name}", most)
+        record["lines"] = {axis: Line(**line) for axis, line in record["lines"].items()}
+        scaled.append(Scaling(**record))
+    print(_write(study, plan, options.results, rows, used, scaled, header))

@@ -1,0 +1,60 @@
+// What every chain kernel is given, and how it cuts a ragged batch into groups of sequences.
+//
+//   s(y) = start[y_0] + sum_t unary[t][y_t] + sum_{t>0} transition[t-1][y_{t-1}][y_t] + end[y_last]
+#pragma once
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "parallel.h"
+#include "rows.h"
+
+namespace sl {
+
+constexpr int64_t kPadLabel = -100;
+
+// Plain data, filled by structlearn/ops/_library.py: the field order there must match.
+struct ChainArgs {
+  const void *unary, *transition, *start, *end;  // start and end may be null
+  const int64_t* lengths;                        // null: every sequence has N positions
+  int64_t B, N, C;
+  int64_t unary_b, unary_n;            // strides in elements; states are contiguous
+  int64_t transition_b, transition_n;  // strides in elements; each (C, C) matrix is contiguous
+  int64_t shared;                      // 1: one matrix for all positions of all sequences
+  int64_t threads;
+};
+
+template <class T>
+struct Chain {
+  const ChainArgs& args;
+  int64_t B, N, C, Cp;
+  const T *start, *end;
+  std::vector<int64_t> order;  // rows by falling length, so a group's active rows are its first ones
+  int64_t group_size = 1, groups = 0, work = 0;
+
+  explicit Chain(const ChainArgs& a, bool grouped = true)
+      : args(a), B(a.B), N(a.N), C(a.C), Cp(padded<T>(a.C)), start(static_cast<const T*>(a.start)), end(static_cast<const T*>(a.end)), order(a.B) {
+    std::iota(order.begin(), order.end(), int64_t(0));
+    if (a.lengths) std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return a.lengths[i] > a.lengths[j]; });
+    int64_t total = 0;
+    for (int64_t b = 0; b < B; ++b) total += length(b);
+    work = total * C * C;
+    if (grouped && shared()) {
+      const int64_t each = (B + workers() - 1) / workers(), rounds = (each + kRows - 1) / kRows;
+      group_size = std::max<int64_t>(1, rounds ? (each + rounds - 1) / rounds : 1);
+    }
+    groups = (B + group_size - 1) / group_size;
+  }
+
+  bool shared() const { return args.shared; }
+  int64_t length(int64_t b) const { return args.lengths ? args.lengths[b] : N; }
+  const T* unary(int64_t b, int64_t t) const { return static_cast<const T*>(args.unary) + b * args.unary_b + t * args.unary_n; }
+  const T* transition(int64_t b, int64_t t) const {  // from position t to t + 1
+    return static_cast<const T*>(args.transition) + b * args.transition_b + t * args.transition_n;
+  }
+  // Waking a worker costs about as much as this many cells (20 microseconds against 10 cells a
+  // nanosecond), so smaller jobs stay on the caller's thread.
+  int workers() const { return work < 150000 ? 1 : int(std::max<int64_t>(1, std::min(args.threads, B))); }
+};
+
+}  // namespace sl

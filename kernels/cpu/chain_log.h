@@ -1,0 +1,183 @@
+// One sequence in log space, with every sum taken relative to its own maximum, and optionally the
+// derivative of everything along a direction v in the space of potentials:
+//   a_t[c] = u_t[c] + log sum_p exp(a_{t-1}[p] + T[p][c])
+//   a'_t[c] = v_u[c] + sum_p q(p|c) (a'_{t-1}[p] + v_T[p][c]),   q(.|c) the normalised summands
+// and likewise b, b' from the end. C^2 exponentials a position, about 20 times the scaled product.
+#pragma once
+#include "chain.h"
+
+namespace sl {
+
+template <class T>
+struct ChainDirection {  // shapes of the potentials, contiguous; null where the potential is null
+  const T *unary = nullptr, *transition = nullptr, *start = nullptr, *end = nullptr;
+};
+
+template <class T>
+struct ChainGradient {  // where a row's derivatives go
+  T* unary = nullptr;       // (N, C) of this row
+  T* transition = nullptr;  // (N-1, C, C) of this row, or the (C, C) sum over rows if shared
+  T *start = nullptr, *end = nullptr;  // sums over rows, may be null
+};
+
+template <class T, bool Tangent>
+class LogRow {
+ public:
+  T log_z = 0;
+  T along = 0;  // d log_z along the direction
+
+  // Forward pass; enough for log_z and along.
+  void forward(const Chain<T>& chain, int64_t b, const ChainDirection<T>& v = {}) {
+    C_ = chain.C, Cp_ = chain.Cp, n_ = chain.length(b), row_ = b, v_ = v;
+    log_z = along = 0;
+    if (n_ == 0) return;
+    a_.resize(n_ * Cp_);
+    da_.resize(Tangent ? n_ * Cp_ : 0);
+    for (int64_t c = 0; c < Cp_; ++c) {
+      a(0)[c] = c < C_ ? chain.unary(b, 0)[c] + (chain.start ? chain.start[c] : T(0)) : kNegInf<T>;
+      if (Tangent) da(0)[c] = c < C_ ? v_unary(chain, 0)[c] + (v.start ? v.start[c] : T(0)) : T(0);
+    }
+    for (int64_t t = 1; t < n_; ++t) forward_step(chain, t);
+    T top = kNegInf<T>;
+    for (int64_t c = 0; c < C_; ++c) top = std::max(top, last(chain, c));
+    if (top == kNegInf<T>) {
+      log_z = top;
+      return;
+    }
+    T sum = 0, mean = 0;
+    for (int64_t c = 0; c < C_; ++c) {
+      const T e = std::exp(last(chain, c) - top);
+      sum += e;
+      if (Tangent) mean += e * (da(n_ - 1)[c] + (v.end ? v.end[c] : T(0)));
+    }
+    log_z = top + std::log(sum);
+    along = mean / sum;
+  }
+
+  // Backward pass after forward: adds weight * P (or, with Tangent, weight * P') to the gradients of
+  // shared potentials and overwrites those of this row, padding included.
+  void backward(const Chain<T>& chain, T weight, const ChainGradient<T>& out) {
+    const int64_t N = chain.N;
+    const bool alive = n_ > 0 && log_z > kNegInf<T>;
+    std::fill(out.unary + (alive ? n_ : 0) * C_, out.unary + N * C_, T(0));
+    if (!chain.shared() && N > 1)
+      std::fill(out.transition + (alive ? n_ - 1 : 0) * C_ * C_, out.transition + (N - 1) * C_ * C_, T(0));
+    if (!alive) return;
+    b_.resize(Cp_), db_.resize(Cp_), z_.resize(Cp_), dz_.resize(Cp_);
+    for (int64_t c = 0; c < C_; ++c) {
+      b_.data[c] = chain.end ? chain.end[c] : T(0);
+      db_.data[c] = v_.end ? v_.end[c] : T(0);
+    }
+    for (int64_t t = n_ - 1;; --t) {
+      T* du = out.unary + t * C_;
+      for (int64_t c = 0; c < C_; ++c) {
+        const T p = weight * std::exp(a(t)[c] + b_.data[c] - log_z);
+        du[c] = Tangent ? p * (da(t)[c] + db_.data[c] - along) : p;
+        if (t == n_ - 1 && out.end) out.end[c] += du[c];
+        if (t == 0 && out.start) out.start[c] += du[c];
+      }
+      if (t == 0) return;
+      backward_step(chain, t, weight, out);
+    }
+  }
+
+  const T* alpha(int64_t t) const { return a_.data + t * Cp_; }
+
+ private:
+  T* a(int64_t t) { return a_.data + t * Cp_; }
+  T* da(int64_t t) { return da_.data + t * Cp_; }
+  const T* v_unary(const Chain<T>& chain, int64_t t) const { return v_.unary + (row_ * chain.N + t) * C_; }
+  const T* v_matrix(const Chain<T>& chain, int64_t t) const {
+    return chain.shared() ? v_.transition : v_.transition + (row_ * (chain.N - 1) + t) * C_ * C_;
+  }
+  T last(const Chain<T>& chain, int64_t c) { return a(n_ - 1)[c] + (chain.end ? chain.end[c] : T(0)); }
+
+  void forward_step(const Chain<T>& chain, int64_t t) {
+    const T* m = chain.transition(row_, t - 1);
+    const T* vm = Tangent ? v_matrix(chain, t - 1) : nullptr;
+    const T *before = a(t - 1), *dbefore = Tangent ? da(t - 1) : nullptr;
+    for (int64_t c = 0; c < Cp_; c += kLanes<T>) {
+      Vec<T> top = splat<T>(kNegInf<T>), sum{}, mean{};
+      for (int64_t p = 0; p < C_; ++p) top = vmax(load_row(m + p * C_, c, C_, kNegInf<T>) + before[p], top);
+      const Vec<T> shift = top > kNegInf<T> ? top : Vec<T>{};
+      for (int64_t p = 0; p < C_; ++p) {
+        const Vec<T> e = vexp<T>(load_row(m + p * C_, c, C_, kNegInf<T>) + before[p] - shift);
+        sum += e;
+        if (Tangent) mean += e > T(0) ? e * (load_row(vm + p * C_, c, C_, T(0)) + dbefore[p]) : Vec<T>{};
+      }
+      for (int64_t i = 0; i < kLanes<T>; ++i) {
+        const bool alive = c + i < C_ && sum[i] > 0;
+        a(t)[c + i] = alive ? shift[i] + std::log(sum[i]) + chain.unary(row_, t)[c + i] : kNegInf<T>;
+        if (Tangent) da(t)[c + i] = alive ? mean[i] / sum[i] + v_unary(chain, t)[c + i] : T(0);
+      }
+    }
+  }
+
+  // From b_t to b_{t-1}, and the pairs (t-1, t).
+  void backward_step(const Chain<T>& chain, int64_t t, T weight, const ChainGradient<T>& out) {
+    const T* m = chain.transition(row_, t - 1);
+    const T* vm = Tangent ? v_matrix(chain, t - 1) : nullptr;
+    for (int64_t c = 0; c < Cp_; ++c) {
+      z_.data[c] = c < C_ ? chain.unary(row_, t)[c] + b_.data[c] : kNegInf<T>;
+      dz_.data[c] = Tangent && c < C_ ? v_unary(chain, t)[c] + db_.data[c] : T(0);
+    }
+    T* pairs = chain.shared() ? out.transition : out.transition + (t - 1) * C_ * C_;
+    for (int64_t p = 0; p < C_; ++p) {
+      const T* row = m + p * C_;
+      Vec<T> top = splat<T>(kNegInf<T>), sum{}, mean{};
+      for (int64_t c = 0; c < C_; c += kLanes<T>) top = vmax(load_row(row, c, C_, kNegInf<T>) + load(z_.data + c), top);
+      const T best = hmax(top), shift = best > kNegInf<T> ? best : T(0);
+      const T base = a(t - 1)[p] - log_z;
+      for (int64_t c = 0; c < C_; c += kLanes<T>) {
+        const Vec<T> x = load_row(row, c, C_, kNegInf<T>) + load(z_.data + c);
+        const Vec<T> e = vexp<T>(x - shift);
+        sum += e;
+        Vec<T> pair = vexp<T>(x + base) * weight;
+        if (Tangent) {
+          const Vec<T> d = load_row(vm + p * C_, c, C_, T(0)) + load(dz_.data + c);
+          mean += e > T(0) ? e * d : Vec<T>{};
+          pair = pair != T(0) ? pair * (d + (da(t - 1)[p] - along)) : Vec<T>{};
+        }
+        if (chain.shared()) pair += load_row(pairs + p * C_, c, C_, T(0));
+        store_row(pairs + p * C_, c, C_, pair);
+      }
+      const T s = hsum(sum);
+      b_.data[p] = s > 0 ? shift + std::log(s) : kNegInf<T>;
+      if (Tangent) db_.data[p] = s > 0 ? hsum(mean) / s : T(0);
+    }
+  }
+
+  int64_t C_ = 0, Cp_ = 0, n_ = 0, row_ = 0;
+  ChainDirection<T> v_;
+  Buffer<T> a_, da_, b_, db_, z_, dz_;
+};
+
+// Sums of shared potentials' gradients, one set a chunk of rows, added up in a fixed order so that
+// the result does not depend on which thread ran when.
+template <class T>
+struct ChainSums {
+  int64_t C, chunks;
+  std::vector<T> transition, start, end;
+
+  ChainSums(const Chain<T>& chain, int64_t chunks_) : C(chain.C), chunks(chunks_), transition(chain.shared() ? chunks * C * C : 0), start(chunks * C), end(chunks * C) {}
+
+  ChainGradient<T> of(const Chain<T>& chain, int64_t chunk, int64_t b, T* d_unary, T* d_transition) {
+    return {d_unary + b * chain.N * C,
+            chain.shared() ? transition.data() + chunk * C * C : d_transition + b * std::max<int64_t>(chain.N - 1, 0) * C * C,
+            start.data() + chunk * C, end.data() + chunk * C};
+  }
+
+  void write(const Chain<T>& chain, T* d_transition, T* d_start, T* d_end) const {
+    const auto add_up = [&](const std::vector<T>& from, int64_t size, T* to) {
+      if (!to) return;
+      std::fill_n(to, size, T(0));
+      for (int64_t k = 0; k < chunks; ++k)
+        for (int64_t i = 0; i < size; ++i) to[i] += from[k * size + i];
+    };
+    if (chain.shared()) add_up(transition, C * C, d_transition);
+    if (chain.start) add_up(start, C, d_start);
+    if (chain.end) add_up(end, C, d_end);
+  }
+};
+
+}  // namespace sl

@@ -1,0 +1,65 @@
+// Scores of given labellings and their gradients: look-ups and counts, limited by memory latency and
+// by writing the dense (B, N, C) gradient once.
+#include "chain.h"
+
+namespace sl {
+namespace {
+
+// Returns the flat place k * B * N + b * N + t of the first label out of range, or -1.
+template <class T>
+int64_t score(const ChainArgs* args, const int64_t* labels, int64_t K, T* out) {
+  const Chain<T> chain(*args, false);
+  const int64_t N = chain.N, C = chain.C;
+  for (int64_t k = 0; k < K; ++k)
+    for (int64_t b = 0; b < chain.B; ++b) {
+      const int64_t n = chain.length(b), at = (k * chain.B + b) * N;
+      const int64_t* y = labels + at;
+      T sum = 0;
+      for (int64_t t = 0; t < n; ++t) {
+        if (uint64_t(y[t]) >= uint64_t(C)) return at + t;
+        sum += chain.unary(b, t)[y[t]];
+        if (t) sum += chain.transition(b, t - 1)[y[t - 1] * C + y[t]];
+      }
+      if (n && chain.start) sum += chain.start[y[0]];
+      if (n && chain.end) sum += chain.end[y[n - 1]];
+      out[k * chain.B + b] = sum;
+    }
+  return -1;
+}
+
+// Rows whose first label is negative (no feasible output) contribute nothing.
+template <class T>
+int64_t score_backward(const ChainArgs* args, const int64_t* labels, int64_t K, const T* grad, T* d_unary, T* d_transition, T* d_start, T* d_end) {
+  const Chain<T> chain(*args, false);
+  const int64_t B = chain.B, N = chain.N, C = chain.C, steps = std::max<int64_t>(N - 1, 0);
+  std::fill_n(d_unary, B * N * C, T(0));
+  std::fill_n(d_transition, chain.shared() ? C * C : B * steps * C * C, T(0));
+  if (chain.start) std::fill_n(d_start, C, T(0));
+  if (chain.end) std::fill_n(d_end, C, T(0));
+  for (int64_t k = 0; k < K; ++k)
+    for (int64_t b = 0; b < B; ++b) {
+      const int64_t n = chain.length(b);
+      const int64_t* y = labels + (k * B + b) * N;
+      const T g = grad[k * B + b];
+      if (n == 0 || y[0] < 0) continue;
+      for (int64_t t = 0; t < n; ++t) d_unary[(b * N + t) * C + y[t]] += g;
+      for (int64_t t = 1; t < n; ++t) d_transition[(chain.shared() ? 0 : (b * steps + t - 1) * C * C) + y[t - 1] * C + y[t]] += g;
+      if (chain.start) d_start[y[0]] += g;
+      if (chain.end) d_end[y[n - 1]] += g;
+    }
+  return 0;
+}
+
+}  // namespace
+}  // namespace sl
+
+#define SCORE(suffix, T)                                                                                               \
+  extern "C" int64_t sl_chain_score_##suffix(const sl::ChainArgs* a, const int64_t* labels, int64_t K, T* out) {       \
+    return sl::score<T>(a, labels, K, out);                                                                            \
+  }                                                                                                                    \
+  extern "C" int64_t sl_chain_score_backward_##suffix(const sl::ChainArgs* a, const int64_t* labels, int64_t K,        \
+                                                      const T* grad, T* d_unary, T* d_transition, T* d_start, T* d_end) { \
+    return sl::score_backward<T>(a, labels, K, grad, d_unary, d_transition, d_start, d_end);                           \
+  }
+SCORE(f32, float)
+SCORE(f64, double)

@@ -1,0 +1,167 @@
+// out[r][c] = (+)_p a[r][p] (x) E[p][c]: one step of a chain for R sequences at once, as a
+// register-blocked matrix product over (max, +) or (+, x).
+//
+// Blocking over R sequences loads each vector of E once for R uses; kRows x kPanel accumulators,
+// kPanel vectors of E and one broadcast fit the register file (32 registers with AVX-512, 16 below).
+#pragma once
+#include <algorithm>
+#include <vector>
+
+#include "simd.h"
+
+namespace sl {
+
+#if defined(__AVX512F__)
+constexpr int kRows = 8, kPanel = 3;
+#else
+constexpr int kRows = 4, kPanel = 3;
+#endif
+
+struct MaxPlus {
+  template <class T>
+  static Vec<T> zero() { return splat<T>(kNegInf<T>); }
+  template <class T>
+  static Vec<T> accumulate(Vec<T> acc, T a, Vec<T> e) { return vmax(acc, e + a); }
+};
+struct SumProduct {
+  template <class T>
+  static Vec<T> zero() { return Vec<T>{}; }
+  template <class T>
+  static Vec<T> accumulate(Vec<T> acc, T a, Vec<T> e) { return acc + e * a; }
+};
+
+template <class T>
+struct Buffer {
+  std::vector<T> store;
+  T* data = nullptr;
+  void resize(int64_t n) {
+    store.resize(n + kBytes / sizeof(T));
+    data = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(store.data()) + kBytes - 1) / kBytes * kBytes);
+  }
+};
+
+// A (C, C) matrix cut into panels of at most kPanel vectors of columns; inside a panel row p is
+// contiguous, so a step streams through it.
+template <class T>
+struct Panels {
+  int64_t rows = 0, cols = 0, vectors = 0, count = 0;
+  Buffer<T> buffer;
+
+  int64_t first(int64_t i) const { return i * (vectors / count) + std::min(i, vectors % count); }
+  int width(int64_t i) const { return int(first(i + 1) - first(i)); }
+  const T* panel(int64_t i) const { return buffer.data + first(i) * kLanes<T> * rows; }
+
+  // entry(p, c) gives E[p][c]; columns past the end are `fill`.
+  template <class F>
+  void pack(int64_t rows_, int64_t cols_, T fill, F&& entry) {
+    rows = rows_;
+    cols = cols_;
+    vectors = padded<T>(cols) / kLanes<T>;
+    count = (vectors + kPanel - 1) / kPanel;
+    buffer.resize(vectors * kLanes<T> * rows);
+    T* out = buffer.data;
+    for (int64_t i = 0; i < count; ++i)
+      for (int64_t p = 0; p < rows; ++p)
+        for (int64_t c = first(i) * kLanes<T>; c < first(i + 1) * kLanes<T>; ++c) *out++ = c < cols ? entry(p, c) : fill;
+  }
+};
+
+template <class Op, class T, int R, int NV, class F>
+inline void step_panel(const T* const* a, const T* panel, int64_t size, int64_t c0, F&& finish) {
+  Vec<T> acc[R][NV];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) acc[r][v] = Op::template zero<T>();
+  for (int64_t p = 0; p < size; ++p, panel += NV * kLanes<T>) {
+    Vec<T> e[NV];
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) e[v] = load(panel + v * kLanes<T>);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const T x = a[r][p];
+#pragma GCC unroll 4
+      for (int v = 0; v < NV; ++v) acc[r][v] = Op::template accumulate<T>(acc[r][v], x, e[v]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r)
+#pragma GCC unroll 4
+    for (int v = 0; v < NV; ++v) finish(r, c0 + v * kLanes<T>, acc[r][v]);
+}
+
+template <class Op, class T, int R, class F>
+inline void step_rows(const T* const* a, const Panels<T>& e, F&& finish) {
+  for (int64_t i = 0; i < e.count; ++i) {
+    const int64_t c0 = e.first(i) * kLanes<T>;
+    switch (e.width(i)) {
+      case 1: step_panel<Op, T, R, 1>(a, e.panel(i), e.rows, c0, finish); break;
+      case 2: step_panel<Op, T, R, 2>(a, e.panel(i), e.rows, c0, finish); break;
+      default: step_panel<Op, T, R, 3>(a, e.panel(i), e.rows, c0, finish); break;
+    }
+  }
+}
+
+// Calls finish(r, c, vector) for every row r < rows and every vector of columns starting at c.
+template <class Op, class T, class F>
+inline void step(int rows, const T* const* a, const Panels<T>& e, F&& finish) {
+  switch (rows) {
+    case 1: return step_rows<Op, T, 1>(a, e, finish);
+    case 2: return step_rows<Op, T, 2>(a, e, finish);
+    case 3: return step_rows<Op, T, 3>(a, e, finish);
+#if defined(__AVX512F__)
+    case 4: return step_rows<Op, T, 4>(a, e, finish);
+    case 5: return step_rows<Op, T, 5>(a, e, finish);
+    case 6: return step_rows<Op, T, 6>(a, e, finish);
+    case 7: return step_rows<Op, T, 7>(a, e, finish);
+#endif
+    default: return step_rows<Op, T, kRows>(a, e, finish);
+  }
+}
+
+// The same for one sequence whose matrix is used only once, so packing it would cost as much as the
+// step: e is (size, size), row-major, read with partial loads at the right edge.
+template <class Op, class T, class F>
+inline void step_once(const T* a, const T* e, int64_t size, F&& finish) {
+  constexpr int NV = 4;
+  for (int64_t c0 = 0; c0 < size; c0 += NV * kLanes<T>) {
+    const int nv = int(std::min<int64_t>(NV, (size - c0 + kLanes<T> - 1) / kLanes<T>));
+    Vec<T> acc[NV];
+    for (int v = 0; v < NV; ++v) acc[v] = Op::template zero<T>();
+    if (nv == NV && c0 + NV * kLanes<T> <= size) {
+      for (int64_t p = 0; p < size; ++p)
+#pragma GCC unroll 4
+        for (int v = 0; v < NV; ++v)
+          acc[v] = Op::template accumulate<T>(acc[v], a[p], load(e + p * size + c0 + v * kLanes<T>));
+    } else {
+      for (int64_t p = 0; p < size; ++p)
+        for (int v = 0; v < nv; ++v)
+          acc[v] = Op::template accumulate<T>(acc[v], a[p], load_row(e + p * size, c0 + v * kLanes<T>, size, T(0)));
+    }
+    for (int v = 0; v < nv; ++v) finish(c0 + v * kLanes<T>, acc[v]);
+  }
+}
+
+// Lowest index of the largest of n sums a[i] + b[i]; both rows are padded to whole vectors, with
+// -inf in the padding of a. An all -inf row gives 0.
+template <class T>
+inline int64_t argmax_sum(const T* a, const T* b, int64_t n, T* best) {
+  Vec<T> m = splat<T>(kNegInf<T>);
+  for (int64_t i = 0; i < n; i += kLanes<T>) m = vmax(load(a + i) + load(b + i), m);
+  *best = hmax(m);
+  for (int64_t i = 0; i < n; i += kLanes<T>) {
+    const IVec<T> equal = (load(a + i) + load(b + i)) == splat<T>(*best);
+#if defined(__AVX512F__)
+    unsigned mask;
+    if constexpr (sizeof(T) == 4) mask = _mm512_movepi32_mask((__m512i)equal);
+    else mask = _mm512_movepi64_mask((__m512i)equal);
+    if (mask) return i + __builtin_ctz(mask);
+#else
+    for (int j = 0; j < kLanes<T>; ++j)
+      if (equal[j]) return i + j;
+#endif
+  }
+  return 0;
+}
+
+}  // namespace sl

@@ -1,0 +1,165 @@
+"""Compile every kernel for GPUs that need not be present, and keep what each uses in `resources.csv`.
+
+    python -m structlearn.gpu.aot --check [--states 16 64] [--dtypes float32]
+    python -m structlearn.gpu.aot --write
+
+The launches are those of the launch functions themselves: same arguments, specialisation, tile sizes and warps.
+Registers are per thread, shared memory and spills in bytes per program; a spill is any use of the local stack.
+"""
+
+import argparse
+import csv
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Sequence
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from . import chain
+from .launch import Launch
+
+ARCHITECTURES = (80, 90, 100)
+STATES = (16, 50, 64, 256)
+DTYPES = ("float32", "float64")
+KEY = ("kernel", "dtype", "states", "transition", "arch")
+USAGE = ("num_warps", "registers", "spill_bytes", "shared_bytes")
+TABLE = Path(__file__).with_name("resources.csv")
+POINTERS = {
+    torch.float32: "*fp32",
+    torch.float64: "*fp64",
+    torch.int64: "*i64",
+    torch.int32: "*i32",
+    torch.int16: "*i16",
+    torch.uint8: "*u8",
+}
+Row = dict[str, str]
+
+
+def launches(states: int, dtype: torch.dtype, shared: bool) -> Iterator[Launch]:
+    """Every launch of a ragged batch with start and end scores; B and N odd, as in use."""
+    B, N, C = 3, 7, states
+    unary = torch.zeros(B, N, C, dtype=dtype)
+    transition = torch.zeros((C, C) if shared else (B, N - 1, C, C), dtype=dtype)
+    bounds = torch.zeros(C, dtype=dtype)
+    potentials = (unary, transition, bounds, bounds, torch.full((B,), N))
+    per_row = torch.zeros(B, dtype=dtype)
+    yield from chain.plan_viterbi(*potentials)[0]
+    yield from chain.plan_kbest(*potentials, 5)[0]
+    yield from chain.plan_forward(*potentials)[0]
+    yield from chain.plan_backward(*potentials, unary, per_row, per_row)[0]
+    yield from chain.plan_sample(*potentials, unary, torch.zeros(5, B, N, dtype=dtype))[0]
+
+
+def source(launch: Launch) -> Any:
+    """The kernel specialised as a launch would: None and 1 are constants, multiples of 16 and pointers are aligned."""
+    from triton.compiler import ASTSource
+
+    signature: dict[str, str] = {}
+    constants: dict[str, Any] = {}
+    attributes: dict[tuple[int], list[list[Any]]] = {}
+    for i, parameter in enumerate(launch.kernel.params):
+        name, value = parameter.name, launch.args[parameter.name]
+        if parameter.is_constexpr or value is None or (isinstance(value, int) and value == 1):
+            signature[name], constants[name] = "constexpr", value
+            continue
+        signature[name] = POINTERS[value.dtype] if isinstance(value, torch.Tensor) else "i32"
+        if isinstance(value, torch.Tensor) or value % 16 == 0:
+            attributes[(i,)] = [["tt.divisibility", 16]]
+    return ASTSource(launch.kernel, signature, constants, attributes)
+
+
+def usage(launch: Launch, arch: int) -> Row:
+    """Compile one launch for one architecture and read what the binary declares."""
+    import triton
+    from triton.backends.compiler import GPUTarget
+
+    compiled = triton.compile(source(launch), target=GPUTarget("cuda", arch, 32), options=launch.options)
+    with tempfile.NamedTemporaryFile(suffix=".cubin") as binary:
+        binary.write(compiled.asm["cubin"])
+        binary.flush()
+        tool = resources.files("triton") / "backends/nvidia/bin/cuobjdump"
+        command = [str(tool), "--dump-resource-usage", binary.name]
+        report = subprocess.run(command, capture_output=True, text=True, check=True).stdout
+    declared = {name: int(value) for name, value in re.findall(r"(REG|STACK|LOCAL|SHARED):(\d+)", report)}
+    numbers = (
+        launch.num_warps,
+        declared["REG"],
+        declared["STACK"] + declared["LOCAL"],
+        # What the launch asks for comes on top of what the binary reserves.
+        declared["SHARED"] + compiled.metadata.shared,
+    )
+    return dict(zip(USAGE, map(str, numbers), strict=True))
+
+
+def measure(states: Sequence[int], dtypes: Sequence[str], architectures: Sequence[int]) -> Iterator[Row]:
+    import triton
+
+    for dtype in dtypes:
+        for C in states:
+            for shared in (True, False):
+                for launch in launches(C, getattr(torch, dtype), shared):
+                    for arch in architectures:
+                        where = "shared" if shared else "position"
+                        key = (launch.kernel.__name__, dtype, str(C), where, f"sm_{arch}")
+                        yield dict(zip(KEY, key, strict=True)) | usage(launch, arch) | {"triton": triton.__version__}
+
+
+def differences(rows: Sequence[Row], recorded: Sequence[Row]) -> list[str]:
+    """What breaks the promise of the table: a spill, a launch it lacks, or other numbers from the same compiler.
+
+    Another version of triton may use other numbers of registers, so only spills are compared then.
+    """
+    table = {tuple(row[name] for name in KEY): row for row in recorded}
+    found = []
+    for row in rows:
+        key = tuple(row[name] for name in KEY)
+        what, entry = " ".join(key), table.get(key)
+        if row["spill_bytes"] != "0":
+            found.append(f"{what}: spills {row['spill_bytes']} bytes")
+        if entry is None:
+            found.append(f"{what}: not in the table; run with --write")
+        elif entry["triton"] == row["triton"]:
+            found += [
+                f"{what}: {name} is {row[name]}, recorded {entry[name]}" for name in USAGE if row[name] != entry[name]
+            ]
+    return found
+
+
+def read() -> list[Row]:
+    with TABLE.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Compile the kernels ahead of time and compare their resource usage.")
+    action = parser.add_mutually_exclusive_group(required=True)
+    action.add_argument("--check", action="store_true", help="compare with the recorded table; status 1 if different")
+    action.add_argument("--write", action="store_true", help="record the whole table")
+    parser.add_argument("--states", type=int, nargs="+", default=STATES, choices=STATES)
+    parser.add_argument("--dtypes", nargs="+", default=DTYPES, choices=DTYPES)
+    options = parser.parse_args(arguments)
+    from triton import knobs
+
+    if knobs.runtime.interpret:
+        parser.error("TRITON_INTERPRET: expected unset, got 1; the interpreter replaces the kernels to compile")
+    if options.write:
+        rows = list(measure(STATES, DTYPES, ARCHITECTURES))
+        with TABLE.open("w", newline="") as file:
+            writer = csv.DictWriter(file, (*KEY, *USAGE, "triton"), lineterminator="\n")
+            writer.writeheader()
+            writer.writerows(rows)
+        found = differences(rows, rows)
+    else:
+        rows = list(measure(options.states, options.dtypes, ARCHITECTURES))
+        found = differences(rows, read())
+    print(f"{len(rows)} compilations, {len(found)} differences", *found, sep="\n")
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,65 @@
+"""What can go wrong, one class a kind of mistake.
+
+Every message has the same four parts, so that the remedy is in the traceback:
+
+    ShapeError: unary: expected (B, N, C) with C=9 to match transition, got (4, 12, 7); states come last
+"""
+
+from __future__ import annotations
+
+
+class StructLearnError(ValueError):
+    """Base of all errors raised by structlearn.
+
+    Message: ``{argument}: expected {expected}, got {got}; {remedy}``.
+    """
+
+    def __init__(self, argument: str, expected: str, got: object, remedy: str) -> None:
+        super().__init__(f"{argument}: expected {expected}, got {got}; {remedy}")
+        self.argument = argument
+        self.expected = expected
+        self.got = got
+        self.remedy = remedy
+
+    def __reduce__(self) -> tuple[type[StructLearnError], tuple[str, str, object, str]]:
+        return type(self), (self.argument, self.expected, self.got, self.remedy)
+
+
+class ShapeError(StructLearnError):
+    """A tensor has the wrong rank or sizes that do not fit the other arguments."""
+
+
+class DTypeError(StructLearnError):
+    """A tensor has a dtype that cannot be used, alone or beside the other arguments."""
+
+
+class DeviceError(StructLearnError):
+    """Tensors that must be on one device are not."""
+
+
+class LengthsError(StructLearnError):
+    """A length is negative or larger than the padded size."""
+
+
+class LabelError(StructLearnError):
+    """An output lies outside the output space, at an unpadded place."""
+
+
+class PotentialError(StructLearnError):
+    """An unpadded potential is NaN."""
+
+
+class InfeasibleError(StructLearnError):
+    """Every output of an instance is forbidden, so there is no best one."""
+
+
+class BackendError(StructLearnError):
+    """A named backend does not exist, or cannot run this call here."""
+
+
+class DerivativeError(StructLearnError):
+    """A derivative of an order that no backend provides."""
+
+
+class ArgumentError(StructLearnError):
+    """An option has a value outside its domain."""

@@ -1,0 +1,375 @@
+"""Operators of the linear chain; the equations are in ``structures/chain.py``.
+
+Arguments shared by all, called ``Args`` below: unary (B,N,C), transition (C,C) or (B,N-1,C,C), start (C,) or
+None, end (C,) or None, lengths (B,) or None. ``backend`` is "cpu" or "triton".
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from structlearn.errors import DerivativeError, LabelError
+from structlearn.ops._library import kernel
+from structlearn.ops._register import operator
+
+_ARGS = "Tensor unary, Tensor transition, Tensor? start, Tensor? end, Tensor? lengths"
+_PACK = struct.Struct("5P9q").pack  # ChainArgs of kernels/cpu/chain.h
+
+Args = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
+
+
+def _states_contiguous(unary: Tensor) -> Tensor:
+    return unary if unary.shape[2] <= 1 or unary.stride(2) == 1 else unary.contiguous()
+
+
+def _matrices_contiguous(transition: Tensor) -> Tensor:
+    labels = transition.shape[-1]
+    if labels <= 1 or (transition.stride(-1) == 1 and transition.stride(-2) == labels):
+        return transition
+    return transition.contiguous()
+
+
+def _pointer(x: Tensor | None) -> int:
+    return 0 if x is None else x.data_ptr()
+
+
+def _call(name: str, args: Args, *rest: Tensor | int | None) -> int:
+    """Runs a C++ kernel on ``args`` and the outputs or options in ``rest``."""
+    unary, transition, start, end, lengths = args
+    unary = _states_contiguous(unary)
+    transition = _matrices_contiguous(transition)
+    start, end, lengths = (x if x is None else x.contiguous() for x in (start, end, lengths))
+    b, n, c = unary.shape
+    shared = transition.dim() == 2
+    packed = _PACK(
+        unary.data_ptr(), transition.data_ptr(), _pointer(start), _pointer(end), _pointer(lengths),
+        b, n, c, unary.stride(0), unary.stride(1),
+        0 if shared else transition.stride(0), 0 if shared else transition.stride(1), shared, torch.get_num_threads(),
+    )  # fmt: skip
+    function = kernel("chain_" + name, unary.dtype, 1 + len(rest))
+    return int(function(packed, *[r if isinstance(r, int) else _pointer(r) for r in rest]))
+
+
+def _gpu() -> Any:
+    import structlearn.gpu.chain as gpu
+
+    return gpu
+
+
+def _sizes(unary: Tensor) -> tuple[int, int, int]:
+    b, n, c = unary.shape
+    return b, n, c
+
+
+def _viterbi(*args: Any) -> tuple[Tensor, Tensor]:
+    *tensors, backend = args
+    if backend == "triton":
+        return _gpu().viterbi(*tensors)  # type: ignore[no-any-return]
+    unary = tensors[0]
+    b, n, _ = _sizes(unary)
+    labels, score = unary.new_empty((b, n), dtype=torch.int64), unary.new_empty(b)
+    _call("viterbi", tuple(tensors), labels, score)  # type: ignore[arg-type]
+    return labels, score
+
+
+def _viterbi_fake(unary: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    b, n, _ = _sizes(unary)
+    return unary.new_empty((b, n), dtype=torch.int64), unary.new_empty(b)
+
+
+def _save_args(ctx: Any, args: Args, *more: Tensor) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*args, *more)
+
+
+def _max_context(ctx: Any, inputs: Any, output: Any) -> None:
+    _save_args(ctx, inputs[:5], output[0])
+
+
+def _max_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
+    *args, labels = ctx.saved_tensors
+    if grad is None:
+        return (None,) * 6
+    return *_gradients(args, score_backward(*args, labels.unsqueeze(0), grad.unsqueeze(0))), None
+
+
+def _gradients(args: Any, results: Any) -> tuple[Tensor | None, ...]:
+    """Gradients of the five arguments; the operators return an empty tensor for an absent start or end."""
+    unary, transition, start, end = results
+    return unary, transition, None if args[2] is None else start, None if args[3] is None else end, None
+
+
+def _gradient_outputs(args: Any) -> tuple[Tensor, ...]:
+    unary, transition, start, end, _ = args
+    return (
+        torch.empty(unary.shape, dtype=unary.dtype, device=unary.device),
+        torch.empty(transition.shape, dtype=unary.dtype, device=unary.device),
+        *(unary.new_empty(0 if x is None else x.shape[0]) for x in (start, end)),
+    )
+
+
+def _score(*args: Any) -> Tensor:
+    """sum of the potentials along labels (K,B,N), (K,B)."""
+    *tensors, labels = args
+    unary = tensors[0]
+    labels = labels.contiguous()
+    out = unary.new_empty(labels.shape[:2])
+    place = _call("score", tuple(tensors), labels, labels.shape[0], out)  # type: ignore[arg-type]
+    if place >= 0:
+        n, c = unary.shape[1:]
+        k, b, t = place // (n * unary.shape[0]), place // n % unary.shape[0], place % n
+        raise LabelError(
+            "y",
+            f"labels in 0..{c - 1} at unpadded positions",
+            f"{int(labels[k, b, t])} at batch row {b}, position {t}",
+            "check the label vocabulary, or shorten lengths if this position is padding",
+        )
+    return out
+
+
+def _score_fake(unary: Tensor, *rest: Any) -> Tensor:
+    return unary.new_empty(rest[-1].shape[:2])
+
+
+def _score_context(ctx: Any, inputs: Any, output: Any) -> None:
+    _save_args(ctx, inputs[:5], inputs[5])
+
+
+def _score_grad(ctx: Any, grad: Tensor | None) -> Any:
+    *args, labels = ctx.saved_tensors
+    if grad is None:
+        return (None,) * 6
+    return *_gradients(args, score_backward(*args, labels, grad)), None
+
+
+def _score_backward(*args: Any) -> tuple[Tensor, ...]:
+    """Counts of the parts along labels (K,B,N), weighted by grad (K,B)."""
+    *tensors, labels, grad = args
+    outputs = _gradient_outputs(tensors)
+    _call("score_backward", tuple(tensors), labels.contiguous(), labels.shape[0], grad.contiguous(), *outputs)  # type: ignore[arg-type]
+    return outputs
+
+
+def _score_backward_fake(*args: Any) -> tuple[Tensor, ...]:
+    return _gradient_outputs(args[:5])
+
+
+def _counts_context(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*inputs[:6])
+
+
+def _given(args: Any, directions: Any) -> list[Tensor | None]:
+    """One direction a potential, 0 where autograd has none."""
+    return [
+        None if x is None else (torch.zeros_like(x) if d is None else d)
+        for x, d in zip(args[:4], directions, strict=True)
+    ]
+
+
+def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
+    """The counts are linear in grad alone: their derivative along directions is the directions' score."""
+    *args, labels = ctx.saved_tensors
+    moved = _given(args, directions)
+    return *(None,) * 6, score(*moved, args[4], labels)
+
+
+def _forward(*args: Any) -> tuple[Tensor, Tensor]:
+    """log Z (B,) and, if keep, what backward needs: (B,N,C) in a form of the backend's own."""
+    *tensors, keep, backend = args
+    if backend == "triton":
+        return _gpu().forward(*tensors)  # type: ignore[no-any-return]
+    unary = tensors[0]
+    log_z = unary.new_empty(unary.shape[0])
+    alpha = torch.empty(unary.shape if keep else 0, dtype=unary.dtype)
+    _call("forward", tuple(tensors), log_z, alpha if keep else 0)  # type: ignore[arg-type]
+    return log_z, alpha
+
+
+def _forward_fake(unary: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
+    keep, backend = rest[-2:]
+    shape = unary.shape if keep or backend == "triton" else (0,)
+    return unary.new_empty(unary.shape[0]), torch.empty(shape, dtype=unary.dtype, device=unary.device)
+
+
+def _forward_context(ctx: Any, inputs: Any, output: Any) -> None:
+    log_z, alpha = output
+    ctx.mark_non_differentiable(alpha)
+    ctx.backend = inputs[6]
+    _save_args(ctx, inputs[:5], alpha, log_z)
+
+
+def _forward_grad(ctx: Any, grad: Tensor | None, _: None) -> Any:
+    *args, alpha, log_z = ctx.saved_tensors
+    if grad is None:
+        return (None,) * 7
+    return *_gradients(args, backward(*args, alpha, log_z.detach(), grad, ctx.backend)), None, None
+
+
+def _backward(*args: Any) -> tuple[Tensor, ...]:
+    """sum_b grad_b d log Z_b / d potentials."""
+    *tensors, alpha, log_z, grad, backend = args
+    if backend == "triton":
+        unary, transition, start, end = _gpu().backward(*tensors, alpha, log_z, grad)
+        return unary, transition, *(unary.new_empty(0) if x is None else x for x in (start, end))
+    outputs = _gradient_outputs(tensors)
+    _call("backward", tuple(tensors), alpha, log_z, grad.contiguous(), *outputs)  # type: ignore[arg-type]
+    return outputs
+
+
+def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
+    return _gradient_outputs(args[:5])
+
+
+def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.backend = inputs[8]
+    _save_args(ctx, inputs[:5], inputs[7])
+
+
+def _backward_grad(ctx: Any, *directions: Tensor | None) -> Any:
+    *args, grad = ctx.saved_tensors
+    if ctx.backend == "triton":
+        raise DerivativeError(
+            "backend", "'cpu' or 'reference' for a second derivative of log_partition", "'triton'", "pass backend='reference'"
+        )
+    along, *curvature = second(*args, grad, *_given(args, directions))
+    return *_gradients(args, curvature), None, None, along, None
+
+
+def _second(*args: Any) -> tuple[Tensor, ...]:
+    """(d log Z_b . v (B,), sum_b grad_b (d^2 log Z_b) v) for a direction v in the fields of the potentials."""
+    *tensors, grad, v_unary, v_transition, v_start, v_end = args
+    outputs = _gradient_outputs(tensors)
+    along = tensors[0].new_empty(tensors[0].shape[0])
+    directions = [None if v is None else v.contiguous() for v in (v_unary, v_transition, v_start, v_end)]
+    _call("second", tuple(tensors), grad.contiguous(), *directions, along, *outputs)  # type: ignore[arg-type]
+    return along, *outputs
+
+
+def _second_fake(*args: Any) -> tuple[Tensor, ...]:
+    return args[0].new_empty(args[0].shape[0]), *_gradient_outputs(args[:5])
+
+
+def _entropy(*tensors: Any) -> Tensor:
+    """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
+    unary = tensors[0]
+    log_z = _forward(*tensors, False, "cpu")[0]
+    mean = torch.empty_like(log_z)
+    _call("second", tensors, 0, *_finite(tensors), mean, 0, 0, 0, 0)
+    return (log_z - mean).masked_fill_(log_z == float("-inf"), 0.0) if unary.shape[1] else log_z
+
+
+def _finite(tensors: Any) -> list[Tensor | None]:
+    return [None if x is None else x.masked_fill(x == float("-inf"), 0.0).contiguous() for x in tensors[:4]]
+
+
+def _entropy_fake(unary: Tensor, *rest: Any) -> Tensor:
+    return unary.new_empty(unary.shape[0])
+
+
+def _entropy_context(ctx: Any, inputs: Any, output: Any) -> None:
+    _save_args(ctx, inputs)
+
+
+def _entropy_backward(ctx: Any, grad: Tensor | None) -> Any:
+    args = ctx.saved_tensors
+    if grad is None:
+        return (None,) * 5
+    # d(log Z - <m, s>) = m - m - (d^2 log Z) s, with m the marginals.
+    _, *curvature = second(*args, -grad, *_finite(args))
+    return _gradients(args, curvature)
+
+
+def _no_third(ctx: Any, *grads: Any) -> Any:
+    raise DerivativeError("log_partition", "at most two derivatives", "a third", "pass backend='reference' for more")
+
+
+def _kbest(*args: Any) -> tuple[Tensor, Tensor]:
+    *tensors, k, backend = args
+    if backend == "triton":
+        return _gpu().kbest(*tensors, k)  # type: ignore[no-any-return]
+    labels, scores = _kbest_fake(*args)
+    _call("kbest", tuple(tensors), k, labels, scores)  # type: ignore[arg-type]
+    return labels, scores
+
+
+def _kbest_fake(*args: Any) -> tuple[Tensor, Tensor]:
+    unary, k = args[0], args[5]
+    b, n, _ = _sizes(unary)
+    return unary.new_empty((k, b, n), dtype=torch.int64), unary.new_empty((k, b))
+
+
+def _sample(*args: Any) -> Tensor:
+    """Labels (S,B,N) by inverse CDF from uniform (S,B,N), last position first."""
+    *tensors, uniform, backend = args
+    if backend == "triton":
+        _, alpha = _gpu().forward(*tensors)
+        return _gpu().sample(*tensors, alpha, uniform)  # type: ignore[no-any-return]
+    labels = torch.empty(uniform.shape, dtype=torch.int64)
+    _call("sample", tuple(tensors), uniform.contiguous(), uniform.shape[0], labels)  # type: ignore[arg-type]
+    return labels
+
+
+def _sample_fake(*args: Any) -> Tensor:
+    return args[5].new_empty(args[5].shape, dtype=torch.int64)
+
+
+_FOUR = "(Tensor d_unary, Tensor d_transition, Tensor d_start, Tensor d_end)"
+
+viterbi = operator(f"chain_viterbi({_ARGS}, str backend) -> (Tensor labels, Tensor score)", _viterbi, _viterbi_fake)
+best_score = operator(
+    f"chain_max({_ARGS}, str backend) -> (Tensor labels, Tensor score)",
+    _viterbi,
+    _viterbi_fake,
+    setup_context=_max_context,
+    backward=_max_backward,
+)
+score_backward = operator(
+    f"chain_score_backward({_ARGS}, Tensor labels, Tensor grad) -> {_FOUR}",
+    _score_backward,
+    _score_backward_fake,
+    setup_context=_counts_context,
+    backward=_counts_backward,
+)
+score = operator(
+    f"chain_score({_ARGS}, Tensor labels) -> Tensor",
+    _score,
+    _score_fake,
+    setup_context=_score_context,
+    backward=_score_grad,
+)
+second = operator(
+    f"chain_second({_ARGS}, Tensor grad, Tensor v_unary, Tensor v_transition, Tensor? v_start, Tensor? v_end)"
+    " -> (Tensor along, Tensor d_unary, Tensor d_transition, Tensor d_start, Tensor d_end)",
+    _second,
+    _second_fake,
+    setup_context=lambda ctx, inputs, output: None,
+    backward=_no_third,
+)
+backward = operator(
+    f"chain_backward({_ARGS}, Tensor alpha, Tensor log_z, Tensor grad, str backend) -> {_FOUR}",
+    _backward,
+    _backward_fake,
+    setup_context=_backward_context,
+    backward=_backward_grad,
+)
+forward = operator(
+    f"chain_forward({_ARGS}, bool keep, str backend) -> (Tensor log_z, Tensor alpha)",
+    _forward,
+    _forward_fake,
+    setup_context=_forward_context,
+    backward=_forward_grad,
+)
+entropy = operator(
+    f"chain_entropy({_ARGS}) -> Tensor",
+    _entropy,
+    _entropy_fake,
+    setup_context=_entropy_context,
+    backward=_entropy_backward,
+)
+kbest = operator(f"chain_kbest({_ARGS}, int k, str backend) -> (Tensor labels, Tensor scores)", _kbest, _kbest_fake)
+sample = operator(f"chain_sample({_ARGS}, Tensor uniform, str backend) -> Tensor", _sample, _sample_fake)

@@ -1,0 +1,189 @@
+"""Semirings: what (+) and (x) mean in a dynamic program.
+
+A dynamic program computes (+)_y (x)_{parts of y} potential(part). Its recurrence is written once, in
+``structures/``, over an object with the five members of :class:`Semiring`; choosing the semiring chooses
+the question:
+
+=========  ==================  ==================  =============================================
+semiring   a (+) b             a (x) b             total
+=========  ==================  ==================  =============================================
+Log        log(e^a + e^b)      a + b               log partition; its gradient: marginals
+Max        max(a, b)           a + b               best score; its gradient: the best output
+KMax(k)    k largest of both   k largest sums      k best scores; their gradients: the outputs
+Sample(n)  log(e^a + e^b)      a + b               log partition; its gradient: n drawn outputs
+Count      a + b               a * b               number of outputs that are not forbidden
+Entropy    (log-sum, mean)     (sum, sum)          (log partition, expected score)
+=========  ==================  ==================  =============================================
+
+An element is a tensor with one leading axis of size ``width`` (k for KMax, n for Sample, 2 for Entropy,
+else 1) in front of the batch.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+NEG_INF = float("-inf")
+
+
+def log_sum_exp(x: Tensor, dim: int) -> Tensor:
+    """log sum_i exp(x_i) along ``dim``, -inf with zero gradient where every x_i is -inf.
+
+    ``torch.logsumexp`` has the same values but NaN gradients there.
+    """
+    top = x.detach().amax(dim, keepdim=True)
+    top = top.masked_fill(top.isinf(), 0.0)
+    total = (x - top).exp().sum(dim, keepdim=True)
+    dead = total == 0
+    return (total.masked_fill(dead, 1.0).log() + top).masked_fill(dead, NEG_INF).squeeze(dim)
+
+
+def first_argmax(x: Tensor, dim: int) -> Tensor:
+    """Lowest index of the largest entry along ``dim``, kept as size 1; ``torch.argmax`` leaves ties open."""
+    size = x.shape[dim]
+    shape = [1] * x.dim()
+    shape[dim] = size
+    index = torch.arange(size, device=x.device).view(shape)
+    return torch.where(x == x.amax(dim, keepdim=True), index, size).amin(dim, keepdim=True).clamp_(max=size - 1)
+
+
+class Semiring:
+    """The operations a recurrence needs. ``zero`` and ``one`` are the neutral elements' first entries."""
+
+    width = 1
+    zero: float = NEG_INF
+    one: float = 0.0
+
+    def lift(self, potential: Tensor) -> Tensor:
+        """Potentials (...) as elements (1 or width, ...)."""
+        return potential.unsqueeze(0)
+
+    def ones_like(self, potential: Tensor) -> Tensor:
+        """The element 1 for each entry of ``potential``, (width, ...)."""
+        one = potential.new_full((self.width, *potential.shape), self.zero)
+        one[0] = self.one
+        return one
+
+    def times(self, a: Tensor, b: Tensor) -> Tensor:
+        """Elementwise a (x) b, broadcasting."""
+        return a + b
+
+    def sum(self, x: Tensor, dim: int) -> Tensor:
+        """(+) along ``dim``, given as a negative axis."""
+        raise NotImplementedError
+
+
+class Log(Semiring):
+    """(log-sum-exp, +)."""
+
+    def sum(self, x: Tensor, dim: int) -> Tensor:
+        return log_sum_exp(x, dim)
+
+
+class Max(Semiring):
+    """(max, +); the gradient goes to the lowest index among equals."""
+
+    def sum(self, x: Tensor, dim: int) -> Tensor:
+        return x.gather(dim, first_argmax(x.detach(), dim)).squeeze(dim)
+
+
+class KMax(Semiring):
+    """The k largest, sorted; equals in the order of (index, rank)."""
+
+    def __init__(self, k: int) -> None:
+        self.width = k
+
+    def _keep(self, candidates: Tensor) -> Tensor:
+        """(m, ...) candidates to the (k, ...) largest; missing ones are -inf."""
+        best = candidates.sort(dim=0, descending=True, stable=True).values[: self.width]
+        missing = self.width - best.shape[0]
+        if missing > 0:
+            best = torch.cat([best, best.new_full((missing, *best.shape[1:]), NEG_INF)])
+        return best
+
+    def times(self, a: Tensor, b: Tensor) -> Tensor:
+        if a.shape[0] == 1 or b.shape[0] == 1:
+            return a + b
+        pairs = a.unsqueeze(1) + b.unsqueeze(0)
+        return self._keep(pairs.flatten(0, 1))
+
+    def sum(self, x: Tensor, dim: int) -> Tensor:
+        return self._keep(x.movedim(dim, 0).flatten(0, 1))
+
+
+class _SampledLogSum(torch.autograd.Function):
+    """log-sum-exp whose gradient is a drawn one-hot vector instead of the softmax."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, dim: int, generator: torch.Generator | None) -> Tensor:
+        ctx.save_for_backward(x)
+        ctx.dim, ctx.generator = dim, generator
+        return log_sum_exp(x, dim)
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+        (x,) = ctx.saved_tensors
+        rows = x.movedim(ctx.dim, -1)
+        p = (rows - log_sum_exp(rows, -1).unsqueeze(-1)).exp().nan_to_num(0.0)
+        dead = p.sum(-1, keepdim=True) == 0
+        flat = p.masked_fill(dead, 1.0).reshape(-1, p.shape[-1])
+        drawn = torch.multinomial(flat, 1, generator=ctx.generator).view(*p.shape[:-1], 1)
+        hot = torch.zeros_like(p).scatter_(-1, drawn, 1.0).masked_fill(dead, 0.0)
+        return (hot * grad.unsqueeze(ctx.dim).movedim(ctx.dim, -1)).movedim(-1, ctx.dim), None, None
+
+
+class Sample(Semiring):
+    """Log forward; backward draws, so the gradient of total i is the i-th sampled output."""
+
+    def __init__(self, n: int, generator: torch.Generator | None = None) -> None:
+        self.width = n
+        self.generator = generator
+
+    def lift(self, potential: Tensor) -> Tensor:
+        return potential.unsqueeze(0).expand(self.width, *potential.shape)
+
+    def ones_like(self, potential: Tensor) -> Tensor:
+        return potential.new_zeros((self.width, *potential.shape))
+
+    def sum(self, x: Tensor, dim: int) -> Tensor:
+        return _SampledLogSum.apply(x, dim, self.generator)  # type: ignore[no-untyped-call,no-any-return]
+
+
+class Count(Semiring):
+    """(+, x) on 1 for allowed and 0 for forbidden parts."""
+
+    zero = 0.0
+    one = 1.0
+
+    def lift(self, potential: Tensor) -> Tensor:
+        return (potential > NEG_INF).to(torch.float64).unsqueeze(0)
+
+    def ones_like(self, potential: Tensor) -> Tensor:
+        return torch.ones((1, *potential.shape), dtype=torch.float64, device=potential.device)
+
+    def times(self, a: Tensor, b: Tensor) -> Tensor:
+        return a * b
+
+    def sum(self, x: Tensor, dim: int) -> Tensor:
+        return x.sum(dim)
+
+
+class Entropy(Semiring):
+    """Pairs (log weight, mean score so far); total (log Z, E[s(y)]), so H = log Z - E[s(y)]."""
+
+    width = 2
+
+    def lift(self, potential: Tensor) -> Tensor:
+        return torch.stack([potential, potential.masked_fill(potential == NEG_INF, 0.0)])
+
+    def ones_like(self, potential: Tensor) -> Tensor:
+        return potential.new_zeros((2, *potential.shape))
+
+    def sum(self, x: Tensor, dim: int) -> Tensor:
+        log_weight, mean = x.unbind(0)
+        total = log_sum_exp(log_weight, dim)
+        share = (log_weight - total.unsqueeze(dim).masked_fill(total.unsqueeze(dim) == NEG_INF, 0.0)).exp()
+        return torch.stack([total, (share * mean).sum(dim)])

@@ -1,0 +1,5 @@
+"""Structured output spaces: one class a space, each a readable torch dynamic program plus native kernels."""
+
+from structlearn.structures.base import Structure as Structure
+from structlearn.structures.categorical import Categorical as Categorical
+from structlearn.structures.chain import LinearChain as LinearChain

@@ -1,0 +1,291 @@
+"""Label sequences with first-order transitions.
+
+Y = {0..C-1}^n for an input of n positions, and
+
+    s(y) = start[y_0] + sum_t unary[t, y_t] + sum_{t>=1} transition[y_{t-1}, y_t] + end[y_{n-1}].
+
+Recurrence over any semiring:
+
+    a_0[c] = start[c] (x) unary[0, c]
+    a_t[c] = ( (+)_p a_{t-1}[p] (x) transition[p, c] ) (x) unary[t, c]
+    total  = (+)_c a_{n-1}[c] (x) end[c].
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import torch
+from torch import Tensor
+
+from structlearn.errors import ShapeError
+from structlearn.ops import chain as ops
+from structlearn.ops import choose_backend
+from structlearn.semirings import Entropy, KMax, Log, Max, Sample, Semiring
+from structlearn.structures import checks
+from structlearn.structures.base import PAD, Structure, check_count
+
+if TYPE_CHECKING:
+    from structlearn.torch_struct import ChainQueries
+
+_NATIVE = ("reference", "cpu", "triton", "torch-struct")
+
+
+class ChainPotentials(NamedTuple):
+    """One tensor a field of :class:`LinearChain`; start and end are None where the chain has none."""
+
+    unary: Tensor
+    transition: Tensor
+    start: Tensor | None
+    end: Tensor | None
+
+
+def total(semiring: Semiring, unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None, lengths: Tensor) -> Tensor:
+    """The recurrence above, (width, B). Padded positions must hold numbers; they do not change the result."""
+    steps = unary.unbind(1)
+    if not steps:
+        return semiring.ones_like(unary.new_empty(unary.shape[0]))
+    between = (transition,) * (len(steps) - 1) if transition.dim() == 2 else transition.unbind(1)
+    a = semiring.times(semiring.ones_like(steps[0]), semiring.lift(steps[0]))
+    if start is not None:
+        a = semiring.times(semiring.lift(start).unsqueeze(1), a)
+    for t in range(1, len(steps)):
+        matrix = semiring.lift(between[t - 1])
+        if transition.dim() == 2:
+            matrix = matrix.unsqueeze(1)
+        moved = semiring.sum(semiring.times(a.unsqueeze(-1), matrix), -2)
+        a = torch.where((lengths > t)[:, None], semiring.times(moved, semiring.lift(steps[t])), a)
+    if end is not None:
+        a = semiring.times(a, semiring.lift(end).unsqueeze(1))
+    whole = semiring.sum(a, -1)
+    return torch.where(lengths > 0, whole, semiring.ones_like(unary.new_empty(unary.shape[0])))
+
+
+class LinearChain(Structure):
+    """s(y) = start[y_0] + sum_t unary[t, y_t] + sum_t transition[y_{t-1}, y_t] + end[y_last].
+
+    Args:
+        unary: (B, N, C) score of label c at position n.
+        transition: (C, C) shared, or (B, N-1, C, C) for the step from n to n+1; indexed [previous, current].
+        start, end: (C,) scores of the first and the last label.
+        lengths: (B,) number of positions of each sequence, 0..N; all N if not given. What stands at or beyond
+            a length is never read, NaN included. Lengths on the CPU are checked; on a GPU only with
+            ``validate``, since reading them back would stall the device.
+        backend: "auto", or one of ``ops.backends()``.
+        validate: look for NaN at unpadded places (and, on a GPU, at the lengths).
+
+    Outputs are labels (B, N), int64, padded with -100. Half-precision potentials are computed in float32.
+    """
+
+    fields = ("unary", "transition", "start", "end")
+
+    def __init__(
+        self,
+        unary: Tensor,
+        transition: Tensor,
+        *,
+        start: Tensor | None = None,
+        end: Tensor | None = None,
+        lengths: Tensor | Sequence[int] | None = None,
+        backend: str = "auto",
+        validate: bool = False,
+    ) -> None:
+        checks.check_tensor("unary", unary, 3, "(B, N, C)")
+        b, n, c = unary.shape
+        if not isinstance(transition, Tensor) or (
+            transition.shape != (c, c) and transition.shape != (b, max(n - 1, 0), c, c)
+        ):
+            raise ShapeError(
+                "transition",
+                f"(C, C) = ({c}, {c}) or (B, N-1, C, C) = ({b}, {max(n - 1, 0)}, {c}, {c}) to match unary {tuple(unary.shape)}",
+                tuple(transition.shape) if isinstance(transition, Tensor) else type(transition).__name__,
+                "states come last in unary; transition is indexed [previous, current]",
+            )
+        for name, edge in (("start", start), ("end", end)):
+            if edge is not None and edge.shape != (c,):
+                raise ShapeError(name, f"(C,) = ({c},) to match unary", tuple(edge.shape), "one score for every label")
+        self.unary: Tensor
+        self.transition: Tensor
+        kept = checks.same_kind({"unary": unary, "transition": transition, "start": start, "end": end})
+        self.unary, self.transition, self.start, self.end = kept  # type: ignore[assignment]
+        self.lengths = checks.check_lengths("lengths", lengths, b, n, unary.device)
+        self.backend = choose_backend(backend, unary.device.type, _NATIVE)
+        if validate:
+            self._validate()
+
+    def _validate(self) -> None:
+        if self.lengths is not None:
+            checks.check_lengths("lengths", self.lengths.cpu(), self.batch_size, self.unary.shape[1], self.unary.device)
+        mask = self.mask
+        checks.check_no_nan("unary", self.unary, mask)
+        checks.check_no_nan("transition", self.transition, mask[:, 1:] if self.transition.dim() == 4 else None)
+        for name, edge in (("start", self.start), ("end", self.end)):
+            if edge is not None:
+                checks.check_no_nan(name, edge, None)
+
+    @property
+    def batch_size(self) -> int:
+        return self.unary.shape[0]
+
+    @property
+    def mask(self) -> Tensor:
+        """(B, N), true at unpadded positions."""
+        return checks.unpadded(self.lengths, *self.unary.shape[:2], self.unary.device)
+
+    def replace(self, **potentials: Tensor | None) -> Self:
+        given = {name: getattr(self, name) for name in self.fields} | potentials
+        return type(self)(**given, lengths=self.lengths, backend=self.backend)
+
+    @property
+    def _through_torch_struct(self) -> ChainQueries:
+        from structlearn.torch_struct import ChainQueries
+
+        return ChainQueries(self)
+
+    @property
+    def _args(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
+        return self.unary, self.transition, self.start, self.end, self.lengths
+
+    def _reference(self, semiring: Semiring, potentials: ChainPotentials | None = None) -> Tensor:
+        unary, transition, start, end = potentials or (self.unary, self.transition, self.start, self.end)
+        mask = self.mask
+        unary = unary.masked_fill(~mask[:, :, None], 0.0)
+        if transition.dim() == 4:
+            transition = transition.masked_fill(~mask[:, 1:, None, None], 0.0)
+        return total(semiring, unary, transition, start, end, mask.sum(1))
+
+    def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
+        """Labels (width, B, N) and totals (width, B): the parts of output i are the gradient of total i."""
+        with torch.enable_grad():
+            unary = self.unary.detach().requires_grad_()
+            rest = [None if x is None else x.detach() for x in (self.transition, self.start, self.end)]
+            scores = self._reference(semiring, ChainPotentials(unary, *rest))  # type: ignore[arg-type]
+            if scores.requires_grad:
+                parts = [torch.autograd.grad(s.sum(), unary, retain_graph=True)[0] for s in scores]
+                hot = torch.stack(parts)
+            else:
+                hot = unary.new_zeros((semiring.width, *unary.shape))
+        scores = scores.detach()
+        labels = hot.argmax(-1) if hot.shape[-1] else hot.new_zeros(hot.shape[:-1], dtype=torch.int64)
+        keep = self.mask & (scores > float("-inf"))[..., None]
+        return labels.masked_fill(~keep, PAD), scores
+
+    def _best(self) -> tuple[Tensor, Tensor]:
+        if self.backend == "reference":
+            labels, scores = self._reference_outputs(Max())
+            return labels[0], scores[0]
+        if self.backend == "torch-struct":
+            return self._through_torch_struct.best()
+        labels, score = ops.viterbi(*self._args, self.backend)
+        return labels, score
+
+    def max(self) -> Tensor:
+        if self.backend == "reference":
+            return self._reference(Max())[0]
+        if self.backend == "torch-struct":
+            return self._through_torch_struct.max()
+        best: Tensor = ops.best_score(*self._args, self.backend)[1]
+        return best
+
+    def score(self, y: Tensor) -> Tensor:
+        """s(y) for labels (B, N), or (K, B, N) with scores (K, B); labels at padded positions are ignored."""
+        y = checks.check_label_tensor("y", y, tuple(self.unary.shape[:2]), self.unary.device)
+        if self.backend == "cpu":
+            scores: Tensor = ops.score(*self._args, y.reshape(-1, *y.shape[-2:]))
+            return scores.view(y.shape[:-1])
+        mask = self.mask
+        checks.check_labels("y", y, mask, self.unary.shape[2])
+        y = y.masked_fill(~mask, 0)
+        return _score_reference(self.unary, self.transition, self.start, self.end, y, mask)
+
+    def log_partition(self) -> Tensor:
+        if self.backend == "reference":
+            return self._reference(Log())[0]
+        if self.backend == "torch-struct":
+            return self._through_torch_struct.log_partition()
+        keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in self._args[:4])
+        log_z: Tensor = ops.forward(*self._args, keep, self.backend)[0]
+        return log_z
+
+    def marginals(self) -> ChainPotentials:
+        """d (sum_b log Z_b) / d potentials.
+
+        unary (B, N, C) holds P(y_t = c); a per-position transition (B, N-1, C, C) holds P(y_t = p, y_{t+1} = c),
+        a shared one (C, C) the expected number of uses in the whole batch. Differentiable.
+        """
+        if self.backend in ("reference", "torch-struct"):
+            return self._marginals_by_autograd()
+        log_z, alpha = ops.forward(*(None if x is None else x.detach() for x in self._args), True, self.backend)
+        results = ops.backward(*self._args, alpha, log_z, torch.ones_like(log_z), self.backend)
+        unary, transition, start, end = results
+        return ChainPotentials(unary, transition, None if self.start is None else start, None if self.end is None else end)
+
+    def _marginals_by_autograd(self) -> ChainPotentials:
+        given = list(self.potentials.values())
+        differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in given)
+        with torch.enable_grad():
+            leaves = {
+                name: (x if x.requires_grad else x.detach().requires_grad_()) if differentiable else x.detach().requires_grad_()
+                for name, x in self.potentials.items()
+            }
+            log_z = self.replace(**leaves).log_partition()
+            grads = torch.autograd.grad(
+                log_z.sum(), list(leaves.values()), create_graph=differentiable, allow_unused=True, materialize_grads=True
+            )
+        found = dict(zip(leaves, grads, strict=True))
+        return ChainPotentials(found["unary"], found["transition"], found.get("start"), found.get("end"))
+
+    def entropy(self) -> Tensor:
+        if self.backend == "cpu":
+            value: Tensor = ops.entropy(*self._args)
+            return value
+        log_z, mean = self._reference(Entropy()).unbind(0)
+        return (log_z - mean).masked_fill(log_z == float("-inf"), 0.0)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        """Labels (k, B, N) and scores (k, B) of the k best outputs, best first; the scores are differentiable."""
+        check_count("k", k)
+        if self.backend == "reference":
+            labels, scores = self._reference_outputs(KMax(k))
+        elif self.backend == "torch-struct":
+            labels, scores = self._through_torch_struct.topk(k)
+        else:
+            labels, scores = ops.kbest(*self._args, k, self.backend)
+        if torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values()):
+            missing = scores == float("-inf")
+            scores = self.score(labels.clamp(min=0)).masked_fill(missing, float("-inf"))
+        return labels, scores
+
+    def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
+        """n draws from p(y) = exp(s(y)) / Z, labels (n, B, N), all -100 where every output is forbidden."""
+        check_count("n", n)
+        if self.backend in ("reference", "torch-struct"):
+            return self._reference_outputs(Sample(n, generator))[0]
+        shape = (n, *self.unary.shape[:2])
+        uniform = torch.rand(shape, generator=generator, dtype=self.unary.dtype, device=self.unary.device)
+        labels: Tensor = ops.sample(*self._args, uniform, self.backend)
+        return labels
+
+
+def _score_reference(
+    unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None, y: Tensor, mask: Tensor
+) -> Tensor:
+    """s(y) by look-ups, for labels (..., B, N) that are in range everywhere."""
+    b, n, c = unary.shape
+    if n == 0:
+        return unary.new_zeros(y.shape[:-1])
+    rows = torch.arange(b, device=unary.device)[:, None]
+    places = torch.arange(n, device=unary.device)
+    zero = unary.new_zeros(())
+    at = torch.where(mask, unary[rows, places, y], zero).sum(-1)
+    previous, current, used = y[..., :-1], y[..., 1:], mask[:, 1:]
+    steps = transition[previous, current] if transition.dim() == 2 else transition[rows, places[:-1], previous, current]
+    at = at + torch.where(used, steps, zero).sum(-1)
+    lengths = mask.sum(1)
+    if start is not None:
+        at = at + torch.where(lengths > 0, start[y[..., 0]], zero)
+    if end is not None:
+        last = (lengths - 1).clamp(min=0).expand(y.shape[:-1]).unsqueeze(-1)
+        at = at + torch.where(lengths > 0, end[y.gather(-1, last).squeeze(-1)], zero)
+    return at

@@ -1,0 +1,121 @@
+"""Checks that several structures share: dtypes, devices, lengths and labels of a batch."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from structlearn.errors import DeviceError, DTypeError, LabelError, LengthsError, PotentialError, ShapeError
+
+_COMPUTED = (torch.float32, torch.float64)
+_HALF = (torch.bfloat16, torch.float16)
+
+
+def check_tensor(name: str, value: Tensor, rank: int, shape: str) -> None:
+    """``value`` must be a tensor of ``rank`` axes, described by ``shape``."""
+    if not isinstance(value, Tensor):
+        raise ShapeError(name, f"a tensor {shape}", type(value).__name__, "wrap it with torch.as_tensor")
+    if value.dim() != rank:
+        raise ShapeError(name, shape, tuple(value.shape), f"give it {rank} axes")
+
+
+def same_kind(named: dict[str, Tensor | None]) -> list[Tensor | None]:
+    """The potentials on one device and in one floating dtype; half precision is computed in float32."""
+    values = list(named.values())
+    first = values[0]
+    assert first is not None
+    dtype, device = first.dtype, first.device
+    if dtype in _COMPUTED and all(v is None or (v.dtype is dtype and v.device == device) for v in values):
+        return values
+    given = {name: v for name, v in named.items() if v is not None}
+    for name, v in given.items():
+        if v.device != device:
+            raise DeviceError(name, f"device {device}, as the first potential", v.device, f"move it with .to('{device}')")
+        if v.dtype not in _COMPUTED + _HALF:
+            raise DTypeError(name, "float32, float64, bfloat16 or float16", v.dtype, "convert it with .float()")
+    wide = {v.dtype for v in given.values()} - set(_HALF)
+    if len(wide) > 1:
+        name, v = next((n, v) for n, v in given.items() if v.dtype != dtype)
+        raise DTypeError(name, f"{dtype}, as the first potential", v.dtype, f"convert it with .to({dtype})")
+    target = wide.pop() if wide else torch.float32
+    return [None if v is None else v.to(target) for v in values]
+
+
+def check_lengths(name: str, lengths: Tensor | Sequence[int] | None, batch: int, size: int, device: torch.device) -> Tensor | None:
+    """``lengths`` as an int64 tensor (B,) on ``device``, each in 0..size.
+
+    Values are checked where that costs no synchronisation: on the CPU, outside ``torch.compile``.
+    """
+    if lengths is None:
+        return None
+    if not isinstance(lengths, Tensor):
+        lengths = torch.as_tensor(lengths)
+    if lengths.dim() != 1 or lengths.shape[0] != batch:
+        raise ShapeError(name, f"(B,) with B={batch}", tuple(lengths.shape), "give one length for every batch row")
+    if lengths.dtype is not torch.int64:
+        if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype is torch.bool:
+            raise DTypeError(name, "integers", lengths.dtype, "convert it with .long()")
+        lengths = lengths.long()
+    if batch and lengths.device.type == "cpu" and not torch.compiler.is_compiling():
+        if batch <= 64:
+            values = lengths.tolist()
+            low, high = min(values), max(values)
+        else:
+            low, high = (int(v) for v in torch.aminmax(lengths))
+        if low < 0 or high > size:
+            bad = low if low < 0 else high
+            row = lengths.tolist().index(bad)
+            raise LengthsError(name, f"values in 0..{size}, the padded size", f"{bad} in batch row {row}", "clip or re-pad")
+    return lengths if lengths.device == device else lengths.to(device, non_blocking=True)
+
+
+def unpadded(lengths: Tensor | None, batch: int, size: int, device: torch.device) -> Tensor:
+    """(B, size) mask of the positions below each length."""
+    if lengths is None:
+        return torch.ones((batch, size), dtype=torch.bool, device=device)
+    return torch.arange(size, device=device) < lengths[:, None]
+
+
+def check_label_tensor(name: str, y: Tensor, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """``y`` as int64 labels of ``shape``, with any number of leading axes, on ``device``."""
+    expected = f"(..., {', '.join(map(str, shape))})"
+    if not isinstance(y, Tensor):
+        raise ShapeError(name, f"a tensor {expected}", type(y).__name__, "wrap it with torch.as_tensor")
+    if y.is_floating_point() or y.is_complex() or y.dtype is torch.bool:
+        raise DTypeError(name, "integer labels", y.dtype, "convert it with .long(); scores and one-hot rows are not labels")
+    if tuple(y.shape[y.dim() - len(shape) :]) != shape:
+        raise ShapeError(name, expected, tuple(y.shape), "one label for every position, padded with -100")
+    if y.device != device:
+        raise DeviceError(name, f"device {device}, as the potentials", y.device, f"move it with .to('{device}')")
+    return y if y.dtype is torch.int64 else y.long()
+
+
+def bad_label(name: str, y: Tensor, place: Sequence[int], classes: int) -> LabelError:
+    """The error for the label at ``place``."""
+    return LabelError(
+        name,
+        f"labels in 0..{classes - 1} at unpadded positions",
+        f"{int(y[tuple(place)])} at {tuple(place)}",
+        "check the label vocabulary, or shorten lengths if this position is padding",
+    )
+
+
+def check_labels(name: str, y: Tensor, mask: Tensor, classes: int) -> None:
+    """Labels (..., B, N) must lie in 0..classes-1 where ``mask`` (B, N) is true."""
+    if torch.compiler.is_compiling():
+        return
+    bad = ((y < 0) | (y >= classes)) & mask
+    if bool(bad.any()):
+        raise bad_label(name, y, bad.nonzero()[0].tolist(), classes)
+
+
+def check_no_nan(name: str, value: Tensor, mask: Tensor | None) -> None:
+    """No NaN in ``value`` where ``mask`` (broadcastable over its leading axes) is true."""
+    nan = value.isnan()
+    if mask is not None:
+        nan = nan & mask.view(*mask.shape, *[1] * (value.dim() - mask.dim()))
+    if bool(nan.any()):
+        place = tuple(nan.nonzero()[0].tolist())
+        raise PotentialError(name, "no NaN at unpadded places", f"NaN at {place}", "look for 0/0 or inf-inf in the encoder")
