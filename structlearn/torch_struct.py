@@ -65,6 +65,7 @@ class ChainQueries:
 
     def __init__(self, chain: LinearChain) -> None:
         self._lengths = chain.mask.sum(1)
+        self._count = chain.count()
         self._mask = chain.mask
         self._distribution = to_torch_struct(chain)
 
@@ -90,5 +91,6 @@ class ChainQueries:
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         scores = self._clean(self._distribution.kmax(k).detach())
-        scores[1:, self._lengths == 0] = float("-inf")
+        # Beyond the last output torch-struct repeats earlier ones.
+        scores = scores.masked_fill(torch.arange(k, device=scores.device)[:, None] >= self._count, float("-inf"))
         return self._labels(self._distribution.topk(k).detach(), scores), scores

@@ -22,7 +22,7 @@ from torch import Tensor
 from structlearn.errors import ShapeError
 from structlearn.ops import chain as ops
 from structlearn.ops import choose_backend
-from structlearn.semirings import Entropy, KMax, Log, Max, Sample, Semiring
+from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import checks
 from structlearn.structures.base import PAD, Structure, check_count
 
@@ -235,6 +235,10 @@ class LinearChain(Structure):
             )
         found = dict(zip(leaves, grads, strict=True))
         return ChainPotentials(found["unary"], found["transition"], found.get("start"), found.get("end"))
+
+    def count(self) -> Tensor:
+        """Number of outputs that are not forbidden, (B,), float64."""
+        return self._reference(Count())[0]
 
     def entropy(self) -> Tensor:
         if self.backend == "cpu":
