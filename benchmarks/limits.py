@@ -35,8 +35,9 @@ def memory(operation: Operation, case: Any, small: Any, contestants: Sequence[Co
             row.status = reason
             continue
         try:
-            contestant.prepare(case if contestant.compiles_by_shape else small)()
-            row.extra = process.extra_memory(contestant.prepare(case))
+            call = contestant.prepare(case)
+            (call if contestant.compiles_by_shape else contestant.prepare(small))()
+            row.extra = process.extra_memory(call)
         except Exception as error:  # noqa: BLE001 a peer that fails is reported and the others are still measured
             row.status = f"failed: {type(error).__name__}: {error}"
     return rows

@@ -124,7 +124,12 @@ def memory_lines(rows: Sequence[Memory]) -> list[str]:
     """Everyone's peak memory, one table."""
     if not rows:
         return []
-    lines = [f"## Memory at {rows[0].case}", "", f"What one call adds at its peak, inputs of {rows[0].inputs / 1e6:.2f} MB.", ""]
+    lines = [
+        f"## Memory at {rows[0].case}",
+        "",
+        f"What one call adds at its peak, inputs of {rows[0].inputs / 1e6:.2f} MB.",
+        "",
+    ]
     lines += ["| operation | contestant | MB | times the inputs |", "|---|---|---|---|"]
     for row in rows:
         told = f"– ({row.status}) | –" if row.extra is None else f"{row.extra / 1e6:.1f} | {row.extra / row.inputs:.2f}"

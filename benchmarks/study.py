@@ -93,19 +93,24 @@ def _scaling(study: Study, plan: Plan, name: str) -> Scaling:
     return limits.scaling(operation, study.contestants(operation)[0], study.make(plan.large), axes, plan.effort)
 
 
-def _work(study: Study, options: argparse.Namespace) -> None:
-    """What a worker process does: one kind of measurement, written as JSON."""
-    plan = study.quick if options.quick else study.full
-    process.set_threads(options.threads)
-    kind, _, operation = options.worker.partition(":")
-    found: Any
-    if kind == "speed":
-        found = [asdict(row) for row in _speed(study, plan, options.threads)]
-    elif kind == "memory":
-        found = [asdict(row) for row in _memory(study, plan, operation)]
-    else:
-        found = asdict(_scaling(study, plan, operation))
-    Path(options.out).write_text(json.dumps(found))
+def _work(study: Study, plan: Plan, jobs: Sequence[str], threads: int) -> dict[str, Any]:
+    """What a worker process does: each job is "speed", "memory:operation" or "scaling:operation"."""
+    process.set_threads(threads)
+    found: dict[str, Any] = {}
+    for job in jobs:
+        kind, _, operation = job.partition(":")
+        if kind == "speed":
+            found[job] = [asdict(row) for row in _speed(study, plan, threads)]
+        elif kind == "memory":
+            found[job] = [asdict(row) for row in _memory(study, plan, operation)]
+        else:
+            found[job] = asdict(_scaling(study, plan, operation))
+    return found
+
+
+def _read_scaling(record: dict[str, Any]) -> Scaling:
+    lines = {axis: Line(**line) for axis, line in record["lines"].items()}
+    return Scaling(**(record | {"lines": lines}))
 
 
 def _limit_bars(used: Sequence[Memory], scaled: Sequence[Scaling]) -> list[Bar]:
@@ -125,57 +130,67 @@ def _limit_bars(used: Sequence[Memory], scaled: Sequence[Scaling]) -> list[Bar]:
     return bars
 
 
-def _write(
-    study: Study, plan: Plan, folder: Path, rows: Sequence[Row], used: Sequence[Memory], scaled: Sequence[Scaling],
-    header: Sequence[str],
-) -> str:
-    """Write <key>.csv and <key>.md, and return the Markdown."""
-    folder.mkdir(parents=True, exist_ok=True)
-    report.write_csv(folder / f"{study.key}.csv", rows)
-    lines = [f"# {study.title}", "", *(f"- {line}" for line in header), ""]
-    lines += ["Median ms a call (times structlearn's median, in the same run).", ""]
-    counts = sorted({row.threads for row in rows})
-    for threads in reversed(counts):
+def _render(
+    study: Study, plan: Plan, rows: Sequence[Row], used: Sequence[Memory], scaled: Sequence[Scaling]
+) -> list[str]:
+    """The tables; the bars are left out of a quick run, whose shapes they do not speak of."""
+    lines = ["Median ms a call (times structlearn's median, in the same run).", ""]
+    counts = sorted({row.threads for row in rows}, reverse=True)
+    for threads in counts:
         verdicts: list[Bar] = []
         for operation in study.operations:
             here = [row for row in rows if row.operation == operation.name and row.threads == threads]
             lines += [f"## {operation.name}, threads: {threads}", "", *report.table(here), ""]
             verdicts += study.bars(operation, here, plan)
-        if threads == counts[-1]:
+        if threads == counts[0]:
             verdicts += _limit_bars(used, scaled)
-        lines += [f"## Bars, threads: {threads}", "", *report.bar_table(verdicts), ""]
-    lines += report.memory_lines(used) + report.scaling_lines(scaled)
-    text = "\n".join(lines)
-    (folder / f"{study.key}.md").write_text(text)
-    return text
+        if plan is study.full:
+            lines += [f"## Bars, threads: {threads}", "", *report.bar_table(verdicts), ""]
+    return lines + report.memory_lines(used) + report.scaling_lines(scaled)
 
 
 def main(study: Study, arguments: Sequence[str] | None = None) -> None:
-    """Measure everything in worker processes, print the report and write it to the results folder."""
+    """Measure everything in worker processes, print the report and write <key>.csv and <key>.md."""
     parser = argparse.ArgumentParser(prog=f"python -m {study.module}", description=study.title)
     parser.add_argument("--quick", action="store_true", help="small shapes, few samples: does it run, not how fast")
     parser.add_argument("--results", type=Path, default=RESULTS, help="folder for CSV and Markdown")
-    parser.add_argument("--thread-counts", type=int, nargs="+", default=[1, 2])
-    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    parser.add_argument("--thread-counts", type=int, nargs="+", help="default: 1 2, or 2 if quick")
+    parser.add_argument("--worker", nargs="+", help=argparse.SUPPRESS)
     parser.add_argument("--threads", type=int, help=argparse.SUPPRESS)
-    parser.add_argument("--out", help=argparse.SUPPRESS)
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     options = parser.parse_args(arguments)
+    plan = study.quick if options.quick else study.full
     if options.worker:
-        _work(study, options)
+        options.out.write_text(json.dumps(_work(study, plan, options.worker, options.threads)))
         return
 
-    plan = study.quick if options.quick else study.full
-    header, most = report.machine(), max(options.thread_counts)
+    counts = options.thread_counts or ([2] if options.quick else [1, 2])
+    header, flags = report.machine(), ["--quick"] if options.quick else []
+    memory_jobs = [f"memory:{operation.name}" for operation in study.operations]
+    scaling_jobs = [f"scaling:{operation.name}" for operation in study.operations]
 
-    def run(worker: str, threads: int, plain_malloc: bool = False) -> Any:
-        extra = ["--quick"] if options.quick else []
-        return process.run(study.module, ["--worker", worker, *extra], threads=threads, plain_malloc=plain_malloc)
+    def run(jobs: Sequence[str], threads: int, plain_malloc: bool = False) -> dict[str, Any]:
+        arguments = [*flags, "--worker", *jobs]
+        found: dict[str, Any] = process.run(study.module, arguments, threads=threads, plain_malloc=plain_malloc)
+        return found
 
-    rows = [Row(**record) for threads in options.thread_counts for record in run("speed", threads)]
-    used, scaled = [], []
-    for operation in study.operations:
-        used += [Memory(**record) for record in run(f"memory:{operation.name}", most, plain_malloc=True)]
-        record = run(f"scaling:{operation.name}", most)
-        record["lines"] = {axis: Line(**line) for axis, line in record["lines"].items()}
-        scaled.append(Scaling(**record))
-    print(_write(study, plan, options.results, rows, used, scaled, header))
+    rows: list[Row] = []
+    found: dict[str, Any] = {}
+    for threads in counts:
+        # Libraries and compiled peers load slowly, so a quick run does all its jobs in one process.
+        extra = [*memory_jobs, *scaling_jobs] if options.quick and threads == max(counts) else []
+        found |= run(["speed", *extra], threads)
+        rows += [Row(**record) for record in found["speed"]]
+    if not options.quick:
+        for job in memory_jobs:
+            found |= run([job], max(counts), plain_malloc=True)
+        found |= run(scaling_jobs, max(counts))
+    used = [Memory(**record) for job in memory_jobs for record in found[job]]
+    scaled = [_read_scaling(found[job]) for job in scaling_jobs]
+
+    lines = [f"# {study.title}", "", *(f"- {line}" for line in header), ""]
+    text = "\n".join(lines + _render(study, plan, rows, used, scaled))
+    options.results.mkdir(parents=True, exist_ok=True)
+    report.write_csv(options.results / f"{study.key}.csv", rows)
+    (options.results / f"{study.key}.md").write_text(text)
+    print(text)

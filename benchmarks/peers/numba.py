@@ -29,9 +29,7 @@ def chain_viterbi_wrapped(case: ChainCase) -> Callable[[], Any]:
     from benchmarks.peers import numba_kernels
 
     unary, transition, lengths = inputs(case)
-    return lambda: torch.from_numpy(
-        numba_kernels.viterbi(unary.numpy(), transition.numpy(), lengths.numpy(), PAD)
-    )
+    return lambda: torch.from_numpy(numba_kernels.viterbi(unary.numpy(), transition.numpy(), lengths.numpy(), PAD))
 
 
 def chain_partition(case: ChainCase) -> Callable[[], Any]:

@@ -19,9 +19,7 @@ def chain_partition(case: ChainCase) -> Callable[[], Any]:
     import structlearn as sl
 
     unary, transition, lengths = inputs(case, grad=True)
-    return differentiate(
-        lambda: sl.LinearChain(unary, transition, lengths=lengths).log_partition(), unary, transition
-    )
+    return differentiate(lambda: sl.LinearChain(unary, transition, lengths=lengths).log_partition(), unary, transition)
 
 
 CONTESTANTS = {

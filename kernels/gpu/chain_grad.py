@@ -36,7 +36,6 @@ def backward_kernel(
     stride_un,
     stride_tb,
     stride_tn,
-    stride_tp,
     SHARED: tl.constexpr,
     BLOCK_C: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -54,8 +53,8 @@ def backward_kernel(
     p_unary = unary + i_b * stride_ub + o_c
     p_message = message + i_b * N * C + o_c
     p_d_unary = d_unary + i_b * N * C
-    o_tile = o_p.to(tl.int64)[:, None] * stride_tp + o_c[None, :]
-    p_transition = transition + i_b * stride_tb + o_tile
+    p_transition = transition + i_b * stride_tb
+    o_tile = o_p[:, None] * C + o_c[None, :]  # within a tile, so 32 bits hold it
     NEG_INF: tl.constexpr = float("-inf")
 
     m_last = within(o_c, C, b_len > 0)
@@ -73,7 +72,7 @@ def backward_kernel(
     tl.store(p_d_unary + (b_len - 1) * C + o_c, b_grad, mask=m_last)
 
     if BLOCK_P >= BLOCK_C and SHARED:
-        b_transition = tl.load(p_transition, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+        b_transition = tl.load(p_transition + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
     # Rows of the next step are fetched one step early, off the path of the recurrence.
     b_next = tl.load(p_message + (b_len - 2) * C, mask=within(o_c, C, b_len > 1), other=NEG_INF)
     b_unary = tl.load(p_unary + (b_len - 2) * stride_un, mask=within(o_c, C, b_len > 1), other=NEG_INF)
@@ -89,10 +88,10 @@ def backward_kernel(
         if BLOCK_P >= BLOCK_C:
             m_tile = (o_p[:, None] < C) & m_c[None, :]
             if not SHARED:
-                b_transition = tl.load(p_transition + (i_t - 1) * stride_tn, mask=m_tile, other=NEG_INF)
+                b_transition = tl.load(p_transition + (i_t - 1) * stride_tn + o_tile, mask=m_tile, other=NEG_INF)
             b_pair = tl.exp((b_alpha - b_shift)[:, None] + b_transition - b_message[None, :]) * b_grad[None, :]
             if not SHARED:
-                tl.store(p_pair + o_p[:, None] * C + o_c[None, :], b_pair, mask=m_tile)
+                tl.store(p_pair + o_tile, b_pair, mask=m_tile)
             b_grad = tl.sum(b_pair, axis=1)
             tl.store(p_d_unary + (i_t - 1) * C + o_p, b_grad, mask=o_p < C)
         else:
@@ -102,11 +101,11 @@ def backward_kernel(
                 b_row = tl.load(message + (i_b * N + i_t - 1) * C + i_p + o_p, mask=m_p, other=NEG_INF)
                 p_row = unary + i_b * stride_ub + (i_t - 1) * stride_un + i_p + o_p
                 b_row += tl.load(p_row, mask=m_p, other=NEG_INF)
-                p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * stride_tp
-                b_tile = tl.load(p_tile, mask=m_tile, other=NEG_INF)
+                p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
+                b_tile = tl.load(p_tile + o_tile, mask=m_tile, other=NEG_INF)
                 b_pair = tl.exp((b_row - b_shift)[:, None] + b_tile - b_message[None, :]) * b_grad[None, :]
                 if not SHARED:
-                    tl.store(p_pair + (i_p + o_p)[:, None].to(tl.int64) * C + o_c[None, :], b_pair, mask=m_tile)
+                    tl.store(p_pair + tl.cast(i_p, tl.int64) * C + o_tile, b_pair, mask=m_tile)
                 tl.store(p_d_unary + (i_t - 1) * C + i_p + o_p, tl.sum(b_pair, axis=1), mask=m_p)
             tl.debug_barrier()  # the row just written is the vector carried to the next step
             b_grad = tl.load(p_d_unary + (i_t - 1) * C + o_c, mask=m_c, other=0.0)
@@ -138,7 +137,6 @@ def transition_kernel(
     chunk,  # steps a program: S * chunk >= steps
     stride_ub,
     stride_un,
-    stride_tp,
     BLOCK_C: tl.constexpr,
     BLOCK_P: tl.constexpr,
 ):
@@ -151,12 +149,12 @@ def transition_kernel(
     i_s = tl.program_id(2).to(tl.int64)
     o_c = i_c * BLOCK_C + tl.arange(0, BLOCK_C)
     o_p = i_p * BLOCK_P + tl.arange(0, BLOCK_P)
+    o_tile = o_p.to(tl.int64)[:, None] * C + o_c[None, :]
     m_c = o_c < C
     m_p = o_p < C
     m_tile = m_p[:, None] & m_c[None, :]
     NEG_INF: tl.constexpr = float("-inf")
-    p_tile = transition + o_p.to(tl.int64)[:, None] * stride_tp + o_c[None, :]
-    b_transition = tl.load(p_tile, mask=m_tile, other=NEG_INF)
+    b_transition = tl.load(transition + o_tile, mask=m_tile, other=NEG_INF)
     b_total = tl.zeros([BLOCK_P, BLOCK_C], b_transition.dtype)
     for i_step in range(i_s * chunk, tl.minimum((i_s + 1) * chunk, steps)):
         i_b = i_step // (N - 1)
@@ -170,4 +168,4 @@ def transition_kernel(
             b_message = finite(tl.load(message + i_row * C + o_c, mask=m_c, other=NEG_INF))
             b_grad = tl.load(d_unary + i_row * C + o_c, mask=m_c, other=0.0)
             b_total += tl.exp(b_alpha[:, None] + b_transition - b_message[None, :]) * b_grad[None, :]
-    tl.store(partial + (i_s * C + o_p[:, None]) * C + o_c[None, :], b_total, mask=m_tile)
+    tl.store(partial + i_s * C * C + o_tile, b_total, mask=m_tile)

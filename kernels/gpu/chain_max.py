@@ -38,7 +38,6 @@ def viterbi_kernel(
     stride_un,
     stride_tb,
     stride_tn,
-    stride_tp,
     SHARED: tl.constexpr,
     BLOCK_C: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -49,7 +48,8 @@ def viterbi_kernel(
     o_p = tl.arange(0, BLOCK_P)
     m_c = o_c < C
     p_unary = unary + i_b * stride_ub + o_c
-    p_transition = transition + i_b * stride_tb + o_p.to(tl.int64)[:, None] * stride_tp + o_c[None, :]
+    p_transition = transition + i_b * stride_tb
+    o_tile = o_p[:, None] * C + o_c[None, :]  # within a tile, so 32 bits hold it
     p_pointers = pointers + i_b * N * C
     NEG_INF: tl.constexpr = float("-inf")
 
@@ -63,13 +63,13 @@ def viterbi_kernel(
         tl.store(p_rows + o_c, b_alpha, mask=m_c)
         tl.debug_barrier()
     elif SHARED:
-        b_transition = tl.load(p_transition, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+        b_transition = tl.load(p_transition + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
 
     for i_t in range(1, b_len):
         if BLOCK_P >= BLOCK_C:
             if not SHARED:
                 p_tile = p_transition + (i_t - 1) * stride_tn
-                b_transition = tl.load(p_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+                b_transition = tl.load(p_tile + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
             b_best, b_from = tl.max(b_alpha[:, None] + b_transition, axis=0, return_indices=True)
         else:
             b_best = tl.full([BLOCK_C], NEG_INF, b_alpha.dtype)
@@ -78,8 +78,8 @@ def viterbi_kernel(
             for i_p in range(0, C, BLOCK_P):
                 m_p = i_p + o_p < C
                 b_row = tl.load(p_row + i_p + o_p, mask=m_p, other=NEG_INF)
-                p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * stride_tp
-                b_tile = tl.load(p_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
+                b_tile = tl.load(p_tile + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
                 b_value, b_index = tl.max(b_row[:, None] + b_tile, axis=0, return_indices=True)
                 b_from = tl.where(b_value > b_best, b_index + i_p, b_from)
                 b_best = tl.maximum(b_value, b_best)
@@ -122,7 +122,6 @@ def kbest_kernel(
     stride_un,
     stride_tb,
     stride_tn,
-    stride_tp,
     BLOCK_C: tl.constexpr,
     BLOCK_P: tl.constexpr,
     BLOCK_K: tl.constexpr,
@@ -140,7 +139,8 @@ def kbest_kernel(
     o_k = tl.arange(0, BLOCK_K)
     m_c = o_c < C
     p_unary = unary + i_b * stride_ub + o_c
-    p_transition = transition + i_b * stride_tb + o_p.to(tl.int64)[:, None] * stride_tp + o_c[None, :]
+    p_transition = transition + i_b * stride_tb
+    o_tile = o_p[:, None] * C + o_c[None, :]  # within a tile, so 32 bits hold it
     p_rows = rows + i_b * 2 * K * C
     p_pointers = pointers + i_b * N * K * C
     NEG_INF: tl.constexpr = float("-inf")
@@ -165,8 +165,8 @@ def kbest_kernel(
             b_from = tl.full([BLOCK_C], LAST, tl.int32)
             for i_p in range(0, C, BLOCK_P):
                 m_p = i_p + o_p < C
-                p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * stride_tp
-                b_tile = tl.load(p_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
+                b_tile = tl.load(p_tile + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
                 for i_r in range(i_k + 1):
                     b_row = tl.load(p_old + i_r * C + i_p + o_p, mask=m_p, other=NEG_INF)
                     b_next = b_row[:, None] + b_tile

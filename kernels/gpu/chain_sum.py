@@ -42,7 +42,6 @@ def forward_kernel(
     stride_un,
     stride_tb,
     stride_tn,
-    stride_tp,
     SHARED: tl.constexpr,
     BLOCK_C: tl.constexpr,
     BLOCK_P: tl.constexpr,
@@ -53,7 +52,8 @@ def forward_kernel(
     o_p = tl.arange(0, BLOCK_P)
     m_c = o_c < C
     p_unary = unary + i_b * stride_ub
-    p_transition = transition + i_b * stride_tb + o_p.to(tl.int64)[:, None] * stride_tp + o_c[None, :]
+    p_transition = transition + i_b * stride_tb
+    o_tile = o_p[:, None] * C + o_c[None, :]  # within a tile, so 32 bits hold it
     p_message = message + i_b * N * C
     NEG_INF: tl.constexpr = float("-inf")
 
@@ -69,13 +69,13 @@ def forward_kernel(
     # The unary row of the next step is fetched one step early: its latency would otherwise add to every step.
     b_unary = tl.load(p_unary + stride_un + o_c, mask=within(o_c, C, b_len > 1), other=NEG_INF)
     if BLOCK_P >= BLOCK_C and SHARED:
-        b_transition = tl.load(p_transition, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+        b_transition = tl.load(p_transition + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
 
     for i_t in range(1, b_len):
         if BLOCK_P >= BLOCK_C:
             if not SHARED:
                 p_tile = p_transition + (i_t - 1) * stride_tn
-                b_transition = tl.load(p_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+                b_transition = tl.load(p_tile + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
             b_x = b_alpha[:, None] + b_transition
             b_max = finite(tl.max(b_x, axis=0))
             b_sum = tl.sum(tl.exp(b_x - b_max[None, :]), axis=0)
@@ -89,8 +89,8 @@ def forward_kernel(
                 m_p = i_p + o_p < C
                 b_row = tl.load(p_prev + i_p + o_p, mask=m_p, other=NEG_INF)
                 b_row += tl.load(p_prev_unary + i_p + o_p, mask=m_p, other=NEG_INF)
-                p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * stride_tp
-                b_tile = tl.load(p_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
+                b_tile = tl.load(p_tile + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
                 b_x = (b_row - b_shift)[:, None] + b_tile
                 b_new = tl.maximum(b_max, tl.max(b_x, axis=0))
                 b_safe = finite(b_new)
@@ -130,7 +130,6 @@ def sample_kernel(
     stride_un,
     stride_tb,
     stride_tn,
-    stride_tp,
     BLOCK_C: tl.constexpr,
 ):
     """Last position first: y_t has weights exp(alpha[t, c] + transition[t, c, y_{t+1}]), drawn by inverse CDF.
@@ -144,7 +143,7 @@ def sample_kernel(
     o_c = tl.arange(0, BLOCK_C)
     m_c = o_c < C
     NEG_INF: tl.constexpr = float("-inf")
-    p_column = transition + i_b * stride_tb + o_c.to(tl.int64) * stride_tp
+    p_column = transition + i_b * stride_tb + o_c.to(tl.int64) * C
     b_label = tl.full([], 0, tl.int32)
     m_feasible = b_len > 0
     for i_step in range(1, b_len + 1):

@@ -55,7 +55,7 @@ def tiles(C: int, dtype: torch.dtype, per_thread: int) -> tuple[int, int, int]:
 
 
 class Potentials:
-    """The arguments every kernel takes, with states contiguous."""
+    """The arguments every kernel takes, with states, and each transition matrix, contiguous."""
 
     def __init__(
         self, unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None, lengths: Tensor | None
@@ -63,7 +63,8 @@ class Potentials:
         self.B, self.N, self.C = unary.shape
         self.shared = transition.dim() == 2
         self.unary = unary if unary.stride(-1) == 1 else unary.contiguous()
-        self.transition = transition if transition.stride(-1) == 1 else transition.contiguous()
+        whole = transition.stride()[-2:] == (self.C, 1)
+        self.transition = transition if whole else transition.contiguous()
         self.start = None if start is None else start.contiguous()
         self.end = None if end is None else end.contiguous()
         self.lengths = None if lengths is None else lengths.contiguous()
@@ -72,7 +73,7 @@ class Potentials:
         """The named tensors, the sizes and the strides."""
         batch, position = (0, 0) if self.shared else self.transition.stride()[:2]
         strides = {"stride_ub": self.unary.stride(0), "stride_un": self.unary.stride(1)}
-        strides |= {"stride_tb": batch, "stride_tn": position, "stride_tp": self.transition.stride(-2)}
+        strides |= {"stride_tb": batch, "stride_tn": position}
         return {name: getattr(self, name) for name in names} | {"N": self.N, "C": self.C} | strides
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
