@@ -63,3 +63,7 @@ class DerivativeError(StructLearnError):
 
 class ArgumentError(StructLearnError):
     """An option has a value outside its domain."""
+
+
+class InferenceError(StructLearnError):
+    """A cost does not decompose in the way that the requested inference needs."""
