@@ -71,3 +71,5 @@ class TreeError(StructLearnError):
 
 class FormatError(StructLearnError):
     """A file does not keep to its format; the message opens with the file and the line."""
+class InferenceError(StructLearnError):
+    """A cost does not decompose in the way that the requested inference needs."""

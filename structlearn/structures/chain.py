@@ -23,8 +23,9 @@ from structlearn.errors import ShapeError
 from structlearn.ops import chain as ops
 from structlearn.ops import choose_backend
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
-from structlearn.structures import checks
+from structlearn.structures import chain_count, checks
 from structlearn.structures.base import PAD, Structure, check_count
+from structlearn.structures.counting import CountedBest, Counter, CountTable, LabelCounter
 
 if TYPE_CHECKING:
     from structlearn.torch_struct import ChainQueries
@@ -239,6 +240,51 @@ class LinearChain(Structure):
     def count(self) -> Tensor:
         """Number of outputs that are not forbidden, (B,), float64."""
         return self._reference(Count())[0]
+
+    def difference(self, y: Tensor, z: Tensor) -> Tensor:
+        first, second = self.score(torch.stack([y, z])).unbind(0)
+        return first - second
+
+    def margin_violation(self, gold: Tensor, discount: Tensor | None) -> Tensor:
+        """max_y [ sum_t discount_t [y_t != gold_t] + s(y) ] - s(gold), (B,); discount (B, N), 1 if None."""
+        gold = checks.check_label_tensor("gold", gold, tuple(self.unary.shape[:2]), self.unary.device)
+        value: Tensor = ops.margin(*self._args, gold, discount)[1]
+        if not torch.compiler.is_compiling() and value.numel() and float(value.detach().max()) == float("inf"):
+            self.require_allowed("gold", gold, self.score(gold))
+        return value
+
+    def padded(self, y: Tensor) -> Tensor:
+        return y.masked_fill(~self.mask, PAD)
+
+    def forbidden_place(self, y: Tensor, row: int) -> str:
+        n = int(self.mask[row].sum())
+        labels = y[row, :n].tolist()
+        for t, c in enumerate(labels):
+            if self.unary[row, t, c] == float("-inf"):
+                return f", label {c} at position {t}"
+            matrix = self.transition if self.transition.dim() == 2 else self.transition[row, t - 1]
+            if t and matrix[labels[t - 1], c] == float("-inf"):
+                return f", transition {labels[t - 1]} -> {c} into position {t}"
+        edges = (("start", self.start, labels[0]), ("end", self.end, labels[-1]))
+        return "".join(f", {name} with label {c}" for name, edge, c in edges if edge is not None and edge[c] == float("-inf"))
+
+    def same_output(self, y: Tensor, z: Tensor) -> Tensor:
+        return ((y == z) | ~self.mask).all(-1)
+
+    def positions(self, y: Tensor) -> tuple[Tensor, Tensor, int, torch.dtype]:
+        y = checks.check_label_tensor("y", y, tuple(self.unary.shape[:2]), self.unary.device)
+        mask = self.mask
+        checks.check_labels("y", y, mask, self.unary.shape[2])
+        return y.masked_fill(~mask, 0), mask, self.unary.shape[2], self.unary.dtype
+
+    def parts_of_positions(self, table: Tensor) -> dict[str, Tensor]:
+        return {"unary": table}
+
+    def max_by_count(self, counter: Counter | LabelCounter) -> CountTable:
+        return chain_count.max_by_count(self, counter)
+
+    def best_by_count(self, counter: Counter | LabelCounter, offset: Tensor, slope: Tensor) -> CountedBest:
+        return chain_count.best_by_count(self, counter, offset, slope)
 
     def entropy(self) -> Tensor:
         if self.backend == "cpu":
