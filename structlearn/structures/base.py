@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Self
 
 import torch
@@ -132,7 +133,9 @@ class Structure(ABC):
         raise self._unsupported("costs over positions")
 
     def _unsupported(self, what: str) -> StructLearnError:
-        return ArgumentError("structure", f"one with {what}", type(self).__name__, "choose a cost made for this structure")
+        return ArgumentError(
+            "structure", f"one with {what}", type(self).__name__, "choose a cost made for this structure"
+        )
 
     def argmax(self) -> Any:
         """A best output of each instance; on ties the one with the lowest indices, in every backend."""
@@ -162,3 +165,12 @@ def check_count(argument: str, value: int) -> None:
     if not isinstance(value, int) or value < 1:
         raise ArgumentError(argument, "an integer >= 1", repr(value), f"pass {argument}=1 or more")
 
+
+def recording() -> AbstractContextManager[None]:
+    """Autograd records inside, whatever the caller's mode: outputs are read off as gradients."""
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else torch.enable_grad()
+
+
+def recordable(x: Tensor) -> Tensor:
+    """``x`` detached; a copy where it was made under ``torch.inference_mode``, which autograd refuses to save."""
+    return x.detach().clone() if x.is_inference() else x.detach()

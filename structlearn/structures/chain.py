@@ -13,6 +13,7 @@ Recurrence over any semiring:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -24,7 +25,7 @@ from structlearn.ops import chain as ops
 from structlearn.ops import choose_backend
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import chain_count, checks
-from structlearn.structures.base import PAD, Structure, check_count
+from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable, LabelCounter
 
 if TYPE_CHECKING:
@@ -42,11 +43,13 @@ class ChainPotentials(NamedTuple):
     end: Tensor | None
 
 
-def total(semiring: Semiring, unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None, lengths: Tensor) -> Tensor:
+def total(
+    semiring: Semiring, unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None, lengths: Tensor
+) -> Tensor:
     """The recurrence above, (width, B). Padded positions must hold numbers; they do not change the result."""
     steps = unary.unbind(1)
-    if not steps:
-        return semiring.ones_like(unary.new_empty(unary.shape[0]))
+    if not steps:  # the sum over no positions keeps the result a function of the potentials
+        return semiring.ones_like(unary.new_empty(unary.shape[0])) + unary.sum((1, 2))
     between = (transition,) * (len(steps) - 1) if transition.dim() == 2 else transition.unbind(1)
     a = semiring.times(semiring.ones_like(steps[0]), semiring.lift(steps[0]))
     if start is not None:
@@ -158,15 +161,11 @@ class LinearChain(Structure):
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Labels (width, B, N) and totals (width, B): the parts of output i are the gradient of total i."""
-        with torch.enable_grad():
-            unary = self.unary.detach().requires_grad_()
-            rest = [None if x is None else x.detach() for x in (self.transition, self.start, self.end)]
+        with recording():
+            unary = recordable(self.unary).requires_grad_()
+            rest = [None if x is None else recordable(x) for x in (self.transition, self.start, self.end)]
             scores = self._reference(semiring, ChainPotentials(unary, *rest))  # type: ignore[arg-type]
-            if scores.requires_grad:
-                parts = [torch.autograd.grad(s.sum(), unary, retain_graph=True)[0] for s in scores]
-                hot = torch.stack(parts)
-            else:
-                hot = unary.new_zeros((semiring.width, *unary.shape))
+            hot = torch.stack([torch.autograd.grad(s.sum(), unary, retain_graph=True)[0] for s in scores])
         scores = scores.detach()
         labels = hot.argmax(-1) if hot.shape[-1] else hot.new_zeros(hot.shape[:-1], dtype=torch.int64)
         keep = self.mask & (scores > float("-inf"))[..., None]
@@ -193,7 +192,7 @@ class LinearChain(Structure):
         """s(y) for labels (B, N), or (K, B, N) with scores (K, B); labels at padded positions are ignored."""
         y = checks.check_label_tensor("y", y, tuple(self.unary.shape[:2]), self.unary.device)
         if self.backend == "cpu":
-            scores: Tensor = ops.score(*self._args, y.reshape(-1, *y.shape[-2:]))
+            scores: Tensor = ops.score(*self._args, y.reshape(math.prod(y.shape[:-2]), *y.shape[-2:]))
             return scores.view(y.shape[:-1])
         mask = self.mask
         checks.check_labels("y", y, mask, self.unary.shape[2])
@@ -220,19 +219,25 @@ class LinearChain(Structure):
         log_z, alpha = ops.forward(*(None if x is None else x.detach() for x in self._args), True, self.backend)
         results = ops.backward(*self._args, alpha, log_z, torch.ones_like(log_z), self.backend)
         unary, transition, start, end = results
-        return ChainPotentials(unary, transition, None if self.start is None else start, None if self.end is None else end)
+        return ChainPotentials(
+            unary, transition, None if self.start is None else start, None if self.end is None else end
+        )
 
     def _marginals_by_autograd(self) -> ChainPotentials:
         given = list(self.potentials.values())
         differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-        with torch.enable_grad():
+        with recording():
             leaves = {
-                name: (x if x.requires_grad else x.detach().requires_grad_()) if differentiable else x.detach().requires_grad_()
+                name: x if differentiable and x.requires_grad else recordable(x).requires_grad_()
                 for name, x in self.potentials.items()
             }
             log_z = self.replace(**leaves).log_partition()
             grads = torch.autograd.grad(
-                log_z.sum(), list(leaves.values()), create_graph=differentiable, allow_unused=True, materialize_grads=True
+                log_z.sum(),
+                list(leaves.values()),
+                create_graph=differentiable,
+                allow_unused=True,
+                materialize_grads=True,
             )
         found = dict(zip(leaves, grads, strict=True))
         return ChainPotentials(found["unary"], found["transition"], found.get("start"), found.get("end"))
@@ -266,7 +271,9 @@ class LinearChain(Structure):
             if t and matrix[labels[t - 1], c] == float("-inf"):
                 return f", transition {labels[t - 1]} -> {c} into position {t}"
         edges = (("start", self.start, labels[0]), ("end", self.end, labels[-1]))
-        return "".join(f", {name} with label {c}" for name, edge, c in edges if edge is not None and edge[c] == float("-inf"))
+        return "".join(
+            f", {name} with label {c}" for name, edge, c in edges if edge is not None and edge[c] == float("-inf")
+        )
 
     def same_output(self, y: Tensor, z: Tensor) -> Tensor:
         return ((y == z) | ~self.mask).all(-1)
