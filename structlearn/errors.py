@@ -71,5 +71,11 @@ class TreeError(StructLearnError):
 
 class FormatError(StructLearnError):
     """A file does not keep to its format; the message opens with the file and the line."""
+
+
 class InferenceError(StructLearnError):
     """A cost does not decompose in the way that the requested inference needs."""
+
+
+class DependencyError(StructLearnError, ImportError):
+    """An optional package is not installed."""
