@@ -17,12 +17,13 @@ FULL = Plan(
     },
 )
 QUICK = Plan(
-    shapes=((4, 12, 5), (1, 20, 9)),
+    shapes=((4, 12, 5),),
     memory=(4, 20, 32),
     warm=(2, 4, 32),
     large=(16, 64, 8),
     axes={"N": ((16, 16, 8), (16, 32, 8), (16, 64, 8)), "B": ((4, 64, 8), (8, 64, 8), (16, 64, 8))},
     effort=Effort(rounds=3, fewest=2, seconds=0.02),
+    patience=0.0,
 )
 STUDY = Study(
     key="chain",

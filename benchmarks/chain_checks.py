@@ -29,7 +29,7 @@ def check_labels(case: ChainCase, expected: NDArray[np.float64], labels: NDArray
     full = np.zeros(case.shape[:2], dtype=np.int64)
     full[:, :longest] = labels[:, :longest]
     real = full[case.mask]
-    if not (0 <= real.min() and real.max() < case.shape[2]):
+    if real.min() < 0 or real.max() >= case.shape[2]:
         return f"labels outside 0..{case.shape[2] - 1}"
     gaps = np.abs(expected - cases.chain_path_scores(case, full)) / np.maximum(1.0, np.abs(expected))
     worst = int(np.argmax(gaps))

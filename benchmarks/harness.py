@@ -13,6 +13,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from benchmarks.quiet import Quiet, preemptions
+
 Role = Literal["ours", "peer", "wrapped", "level", "roofline"]
 
 # After a parallel region, OpenMP threads of the previous contestant spin for about a millisecond before they sleep.
@@ -86,6 +88,7 @@ class Row:
     median_ms: float | None = None
     min_ms: float | None = None
     samples: int = 0
+    disturbed: int = 0
     calls_per_sample: int = 0
     cores_used: float | None = None
     ratio_to_ours: float | None = None
@@ -104,18 +107,25 @@ class Effort:
 
 @dataclass
 class Timing:
-    """Seconds a call and cores used, one entry a sample; `calls` calls make a sample."""
+    """Seconds a call, cores used and preemptions, one entry a sample; `calls` calls make a sample."""
 
     calls: int = 1
     quota: int = 0
     warm: bool = True
     walls: list[float] = field(default_factory=list)
     cores: list[float] = field(default_factory=list)
+    preempted: list[int] = field(default_factory=list)
+
+    @property
+    def calm(self) -> list[float]:
+        """Seconds a call of the samples in which no other process took a core away, if they are half of all or more."""
+        calm = [wall for wall, count in zip(self.walls, self.preempted, strict=True) if count == 0]
+        return calm if 2 * len(calm) >= len(self.walls) else self.walls
 
     @property
     def median(self) -> float:
-        """Median seconds a call."""
-        return statistics.median(self.walls)
+        """Median seconds a call over the calm samples."""
+        return statistics.median(self.calm)
 
 
 def missing(modules: Sequence[str]) -> str | None:
@@ -125,7 +135,7 @@ def missing(modules: Sequence[str]) -> str | None:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             return f"not installed ({error.name})"
-        except Exception as error:  # noqa: BLE001 a broken peer must not end the run of the others
+        except Exception as error:  # a broken peer must not end the run of the others
             return f"not importable: {type(error).__name__}: {error}"
     return None
 
@@ -145,7 +155,7 @@ def _enter(
         difference = operation.check(case, expected, contestant.read(result))
     except MemoryError:
         return "out of memory", None
-    except Exception as error:  # noqa: BLE001 a peer that fails is reported and the others are still measured
+    except Exception as error:  # a peer that fails is reported and the others are still measured
         return f"failed: {type(error).__name__}: {(str(error).splitlines() or [''])[0]}", None
     return ("ok", call) if difference is None else (f"refused: {difference}", None)
 
@@ -157,7 +167,7 @@ def _plan(call: Callable[[], Any], effort: Effort) -> Timing:
     seconds = time.perf_counter() - start
     if seconds > SLOW_CALL_SECONDS:
         # This call already is a measured, warmed-up sample; more of them would only cost time.
-        return Timing(walls=[seconds])
+        return Timing(walls=[seconds], preempted=[0])
     timing = Timing(warm=seconds < LONG_CALL_SECONDS)
     if timing.warm:
         for _ in range(3):
@@ -170,20 +180,22 @@ def _plan(call: Callable[[], Any], effort: Effort) -> Timing:
     return timing
 
 
-def _sample(call: Callable[[], Any], timing: Timing) -> None:
+def _sample(call: Callable[[], Any], timing: Timing, quiet: Quiet) -> None:
     calls = timing.calls
     time.sleep(SETTLE_SECONDS)
+    quiet.wait()
     if timing.warm:
         call()
-    cpu, start = time.process_time(), time.perf_counter()
+    before, cpu, start = preemptions(), time.process_time(), time.perf_counter()
     for _ in range(calls):
         call()
     wall = time.perf_counter() - start
     timing.walls.append(wall / calls)
     timing.cores.append((time.process_time() - cpu) / wall)
+    timing.preempted.append(preemptions() - before)
 
 
-def time_in_turns(calls: Sequence[Callable[[], Any]], effort: Effort) -> list[Timing]:
+def time_in_turns(calls: Sequence[Callable[[], Any]], effort: Effort, quiet: Quiet) -> list[Timing]:
     """Time each call in turns with the others; the garbage collector rests meanwhile."""
     gc.collect()
     gc.disable()
@@ -193,14 +205,20 @@ def time_in_turns(calls: Sequence[Callable[[], Any]], effort: Effort) -> list[Ti
             for call, timing in zip(calls, timings, strict=True):
                 # Fewer samples are spread over all rounds, so that slow and quick calls see the same weather.
                 if turn * timing.quota // effort.rounds != (turn + 1) * timing.quota // effort.rounds:
-                    _sample(call, timing)
+                    _sample(call, timing, quiet)
     finally:
         gc.enable()
     return timings
 
 
 def measure(
-    operation: Operation, case: Any, contestants: Sequence[Contestant], *, threads: int, effort: Effort
+    operation: Operation,
+    case: Any,
+    contestants: Sequence[Contestant],
+    *,
+    threads: int,
+    effort: Effort,
+    quiet: Quiet,
 ) -> list[Row]:
     """One row for each contestant on `case`; those that agree are timed in turns, the others say why they are not."""
     expected = operation.expect(case)
@@ -213,9 +231,10 @@ def measure(
         if call is not None:
             timed.append((row, call))
 
-    for (row, call), timing in zip(timed, time_in_turns([call for _, call in timed], effort), strict=True):
+    for (row, call), timing in zip(timed, time_in_turns([call for _, call in timed], effort, quiet), strict=True):
         row.median_ms, row.min_ms = timing.median * 1e3, min(timing.walls) * 1e3
         row.samples, row.calls_per_sample = len(timing.walls), timing.calls
+        row.disturbed = sum(count > 0 for count in timing.preempted)
         row.cores_used = statistics.median(timing.cores) if timing.cores else None
         # A roofline does a fixed amount of work of its own, whatever the case, and returns it.
         row.units_per_second = (float(call()) if row.role == "roofline" else operation.work(case)) / timing.median

@@ -6,6 +6,7 @@ from typing import Any
 
 from benchmarks import harness, process
 from benchmarks.harness import Contestant, Effort, Operation
+from benchmarks.quiet import Quiet
 
 
 @dataclass
@@ -38,7 +39,7 @@ def memory(operation: Operation, case: Any, small: Any, contestants: Sequence[Co
             call = contestant.prepare(case)
             (call if contestant.compiles_by_shape else contestant.prepare(small))()
             row.extra = process.extra_memory(call)
-        except Exception as error:  # noqa: BLE001 a peer that fails is reported and the others are still measured
+        except Exception as error:  # a peer that fails is reported and the others are still measured
             row.status = f"failed: {type(error).__name__}: {error}"
     return rows
 
@@ -77,6 +78,7 @@ def scaling(
     large: Any,
     axes: Mapping[str, Sequence[tuple[int, Callable[[], Any]]]],
     effort: Effort,
+    quiet: Quiet,
 ) -> Scaling:
     """Run `large`, check it, then time along each axis: (size, maker of the case), ascending, in turns."""
     result = Scaling(operation.name, str(large), large.nbytes)
@@ -92,8 +94,8 @@ def scaling(
             return result
         result.extra = process.extra_memory(call, repeats=1)
         for axis, points in axes.items():
-            timings = harness.time_in_turns([contestant.prepare(make()) for _, make in points], effort)
+            timings = harness.time_in_turns([contestant.prepare(make()) for _, make in points], effort, quiet)
             result.lines[axis] = Line([size for size, _ in points], [timing.median for timing in timings])
-    except Exception as error:  # noqa: BLE001 the rest of the run must still be reported
+    except Exception as error:  # the rest of the run must still be reported
         result.status = f"failed: {type(error).__name__}: {error}"
     return result

@@ -64,8 +64,8 @@ def extra_memory(call: Callable[[], Any], repeats: int = 3) -> int:
     Needs Linux, which resets the high-water mark on request.
     """
     most = 0
+    gc.collect()
     for _ in range(repeats):
-        gc.collect()
         ctypes.CDLL(None).malloc_trim(0)
         Path("/proc/self/clear_refs").write_text("5")
         before = _status("VmRSS")

@@ -50,7 +50,7 @@ def geometric_mean(values: Iterable[float | None]) -> float | None:
 
 
 def machine() -> list[str]:
-    """Processor, memory, load, compiler and the versions of everyone."""
+    """Processor, memory, compiler and the versions of everyone."""
     lines = []
     try:
         info = Path("/proc/cpuinfo").read_text().splitlines()
@@ -59,7 +59,6 @@ def machine() -> list[str]:
         model = platform.processor() or "unknown processor"
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30
     lines.append(f"{model}, {os.cpu_count()} cores, {memory:.0f} GiB, {platform.system()} {platform.machine()}")
-    lines.append("load average at the start: " + ", ".join(f"{load:.2f}" for load in os.getloadavg()))
     found = compiler()
     if found:
         told = subprocess.run([found, "--version"], capture_output=True, text=True, check=False).stdout
@@ -72,6 +71,12 @@ def machine() -> list[str]:
             versions.append(f"{name} not installed")
     lines.append(", ".join(versions))
     return lines
+
+
+def disturbance(rows: Sequence[Row]) -> str:
+    """How quiet the machine was."""
+    samples, disturbed = sum(row.samples for row in rows), sum(row.disturbed for row in rows)
+    return f"samples during which another process took a core away: {disturbed} of {samples}"
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:

@@ -7,7 +7,7 @@ import argparse
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from benchmarks import harness, limits, process, report, roofline
 from benchmarks.harness import Contestant, Effort, Operation, Row
 from benchmarks.limits import Line, Memory, Scaling
 from benchmarks.peers import contestants
+from benchmarks.quiet import Quiet
 from benchmarks.report import Bar
 
 Shape = tuple[int, ...]
@@ -29,6 +30,7 @@ class Plan:
         shapes: the cases whose speed is compared.
         memory: the case whose peak memory is compared; `warm` has as many states but little else.
         large: the case that has to run at all; `axes` gives, for each axis, the shapes on the way to it.
+        patience: seconds that a process may wait in all for others on the machine to pause.
         size: the product of the first `size` letters of a shape is what time should be linear in.
     """
 
@@ -37,8 +39,9 @@ class Plan:
     warm: Shape
     large: Shape
     axes: Mapping[str, tuple[Shape, ...]]
-    effort: Effort = Effort()
+    effort: Effort = field(default_factory=Effort)
     size: int = 2
+    patience: float = 120.0
 
 
 @dataclass(frozen=True)
@@ -65,12 +68,13 @@ class Study:
 
 def _speed(study: Study, plan: Plan, threads: int) -> list[Row]:
     rows: list[Row] = []
+    quiet = Quiet(plan.patience)
     for operation in study.operations:
         roof = roofline.addmax(threads) if operation.unit == "cells" else roofline.matmul()
         for shape in plan.shapes:
             case = study.make(shape)
             entrants = [*study.contestants(operation), roof]
-            found = harness.measure(operation, case, entrants, threads=threads, effort=plan.effort)
+            found = harness.measure(operation, case, entrants, threads=threads, effort=plan.effort, quiet=quiet)
             timed = sorted((row.median_ms, row.contestant) for row in found if row.median_ms and row.role != "roofline")
             told = ", ".join(f"{name} {median:.3g} ms" for median, name in timed[:3])
             print(f"{operation.name} {case}, threads {threads}: {told or 'nobody could be timed'}", flush=True)
@@ -90,7 +94,8 @@ def _scaling(study: Study, plan: Plan, name: str) -> Scaling:
         axis: [(math.prod(shape[: plan.size]), lambda shape=shape: study.make(shape)) for shape in shapes]
         for axis, shapes in plan.axes.items()
     }
-    return limits.scaling(operation, study.contestants(operation)[0], study.make(plan.large), axes, plan.effort)
+    ours, large = study.contestants(operation)[0], study.make(plan.large)
+    return limits.scaling(operation, ours, large, axes, plan.effort, Quiet(plan.patience))
 
 
 def _work(study: Study, plan: Plan, jobs: Sequence[str], threads: int) -> dict[str, Any]:
@@ -188,7 +193,7 @@ def main(study: Study, arguments: Sequence[str] | None = None) -> None:
     used = [Memory(**record) for job in memory_jobs for record in found[job]]
     scaled = [_read_scaling(found[job]) for job in scaling_jobs]
 
-    lines = [f"# {study.title}", "", *(f"- {line}" for line in header), ""]
+    lines = [f"# {study.title}", "", *(f"- {line}" for line in [*header, report.disturbance(rows)]), ""]
     text = "\n".join(lines + _render(study, plan, rows, used, scaled))
     options.results.mkdir(parents=True, exist_ok=True)
     report.write_csv(options.results / f"{study.key}.csv", rows)

@@ -33,15 +33,21 @@ def chain_viterbi_wrapped(case: ChainCase) -> Callable[[], Any]:
 
 
 def chain_partition(case: ChainCase) -> Callable[[], Any]:
+    import numba
+
     from benchmarks.peers import numba_kernels
 
-    return lambda: numba_kernels.partition(case.unary, case.transition, case.lengths)
+    workers = numba.get_num_threads()
+    return lambda: numba_kernels.partition(case.unary, case.transition, case.lengths, workers)
 
 
 def chain_partition_wrapped(case: ChainCase) -> Callable[[], Any]:
+    import numba
     import torch
 
     from benchmarks.peers import numba_kernels
+
+    workers = numba.get_num_threads()
 
     class LogPartition(torch.autograd.Function):
         """log Z (B,); forward already makes the gradients, as they come out of one pass."""
@@ -49,18 +55,19 @@ def chain_partition_wrapped(case: ChainCase) -> Callable[[], Any]:
         @staticmethod
         def forward(ctx: Any, unary: torch.Tensor, transition: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
             arrays = unary.detach().numpy(), transition.detach().numpy(), lengths.numpy()
-            log_z, gradient, moves = map(torch.from_numpy, numba_kernels.partition(*arrays))
+            log_z, gradient, moves = map(torch.from_numpy, numba_kernels.partition(*arrays, workers))
             ctx.save_for_backward(gradient, moves)
             return log_z
 
         @staticmethod
-        def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:  # type: ignore[override]
+        def backward(ctx: Any, upstream: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor, None]:
             # Summed over the batch, the transition gradient only serves equal weights; enough for what is timed here.
             gradient, moves = ctx.saved_tensors
             return gradient * upstream[:, None, None], moves * upstream[0], None
 
     unary, transition, lengths = inputs(case, grad=True)
-    return differentiate(lambda: LogPartition.apply(unary, transition, lengths), unary, transition)
+    apply: Any = LogPartition.apply
+    return differentiate(lambda: apply(unary, transition, lengths), unary, transition)
 
 
 _REQUIRES = ("numba",)

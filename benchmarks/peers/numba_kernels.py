@@ -6,7 +6,15 @@ import numba
 import numpy as np
 
 
-@numba.njit(parallel=True, fastmath=True)
+def _compiled(function):  # type: ignore[no-untyped-def]
+    """Parallel regions for prange alone: those that numba makes of array expressions cost more than they bring."""
+    implicit = ("comprehension", "fusion", "inplace_binop", "numpy", "reduction", "setitem", "stencil")
+    # numba empties the dictionary that it is given, so each kernel needs its own.
+    options = {"prange": True} | dict.fromkeys(implicit, False)
+    return numba.njit(parallel=options, fastmath=True, cache=True)(function)
+
+
+@_compiled
 def viterbi(unary, transition, lengths, pad):  # type: ignore[no-untyped-def]
     """Labels (B,N): plain loops, a back-pointer for every state."""
     batch, positions, labels = unary.shape
@@ -33,7 +41,7 @@ def viterbi(unary, transition, lengths, pad):  # type: ignore[no-untyped-def]
     return out
 
 
-@numba.njit(parallel=True, fastmath=True)
+@_compiled
 def viterbi_lazy(unary, transition, lengths, pad):  # type: ignore[no-untyped-def]
     """Labels (B,N): the loops keep maxima only; the argmax is recovered along the best path."""
     batch, positions, labels = unary.shape
@@ -62,20 +70,22 @@ def viterbi_lazy(unary, transition, lengths, pad):  # type: ignore[no-untyped-de
                 score = best[n - 1, i] + columns[label, i]
                 if score > top:
                     top, where = score, i
-            label = where
+            label = where  # type: ignore[assignment]
             out[b, n - 1] = label
     return out
 
 
-@numba.njit(parallel=True, fastmath=True)
-def partition(unary, transition, lengths):  # type: ignore[no-untyped-def]
-    """log Z (B,) and d Σ log Z / d unary, d transition: forward and backward in scaled probability space."""
+@_compiled
+def partition(unary, transition, lengths, workers):  # type: ignore[no-untyped-def]
+    """log Z (B,) and d Σ log Z / d unary, d transition: forward and backward in scaled probability space.
+
+    Each of the `workers` sums transition counts of its own.
+    """
     batch, positions, labels = unary.shape
     log_z = np.zeros(batch, dtype=unary.dtype)
     gradient = np.zeros_like(unary)
     highest = transition.max()
     moves = np.exp(transition - highest)
-    workers = numba.get_num_threads()
     counts = np.zeros((workers, labels, labels), dtype=unary.dtype)
     for worker in numba.prange(workers):
         alpha = np.empty((positions, labels), dtype=unary.dtype)

@@ -15,7 +15,7 @@ def _bordered(transition: Any) -> Any:
 
 
 def chain_viterbi(case: ChainCase) -> Callable[[], Any]:
-    from supar import LinearChainCRF
+    from supar import LinearChainCRF  # type: ignore[import-untyped]
 
     unary, transition, lengths = inputs(case)
     bordered = _bordered(transition)
@@ -23,7 +23,7 @@ def chain_viterbi(case: ChainCase) -> Callable[[], Any]:
 
 
 def chain_partition(case: ChainCase) -> Callable[[], Any]:
-    from supar import LinearChainCRF
+    from supar import LinearChainCRF  # type: ignore[import-untyped]
 
     unary, transition, lengths = inputs(case, grad=True)
     bordered = _bordered(transition).requires_grad_()

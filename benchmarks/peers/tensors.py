@@ -35,7 +35,7 @@ def differentiate(
     def call() -> "tuple[Tensor, Tensor | None, Tensor | None]":
         unary.grad = transition.grad = None
         log_z = log_partition()
-        log_z.sum().backward()
+        log_z.sum().backward()  # type: ignore[no-untyped-call]
         return log_z, unary.grad, transition.grad
 
     return call

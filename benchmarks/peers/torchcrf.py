@@ -10,7 +10,7 @@ from benchmarks.peers.tensors import differentiate, inputs, mask_of, read_lists,
 
 def _model(case: ChainCase, transition: Any) -> Any:
     import torch
-    from TorchCRF import CRF
+    from TorchCRF import CRF  # type: ignore[import-untyped]
 
     model = CRF(case.shape[2], use_gpu=False)
     with torch.no_grad():
