@@ -25,8 +25,9 @@ from torch import Tensor
 from structlearn.errors import ShapeError
 from structlearn.ops import choose_backend
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
-from structlearn.structures import checks, segmentation
-from structlearn.structures.base import PAD, Structure, check_count
+from structlearn.structures import checks, segmentation, semimarkov_count
+from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
+from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.structures.segmentation import Segment
 
 _NATIVE = ("reference",)
@@ -149,16 +150,18 @@ class SemiMarkov(Structure):
         return type(self)(**given, lengths=self.lengths, backend=self.backend)
 
     def same_output(self, y: Tensor, z: Tensor) -> Tensor:
-        """(B,) whether two outputs are the same segmentation, padding aside."""
         return ((y == z) | ~self.mask).all(-1)
+
+    def padded(self, y: Tensor) -> Tensor:
+        return y.masked_fill(~self.mask, PAD)
 
     def segments_of(self, y: Tensor) -> list[list[Segment]]:
         """Output (B, N) as a list of (start, last position, label) for each instance, [] where there is none."""
-        return segmentation.decode(y.masked_fill(~self.mask, PAD), self.segments.shape[3])
+        return segmentation.decode(self.padded(y), self.segments.shape[3])
 
     def labels(self, y: Tensor) -> Tensor:
         """Output (..., B, N) as the label of every position, padded with -100."""
-        return segmentation.spread(y.masked_fill(~self.mask, PAD), self.segments.shape[3])
+        return segmentation.spread(self.padded(y), self.segments.shape[3])
 
     def encode(self, segments: Sequence[Sequence[Segment]]) -> Tensor:
         """Lists of (start, last position, label), one list an instance, as an output (B, N)."""
@@ -176,9 +179,9 @@ class SemiMarkov(Structure):
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Outputs (width, B, N) and totals (width, B): the segments of output i are the gradient of total i."""
-        with torch.enable_grad():
-            segments = self.segments.detach().requires_grad_()
-            scores = self._reference(semiring, SemiMarkovPotentials(segments, self.transition.detach()))
+        with recording():
+            segments = recordable(self.segments).requires_grad_()
+            scores = self._reference(semiring, SemiMarkovPotentials(segments, recordable(self.transition)))
             if scores.requires_grad:
                 hot = torch.stack([torch.autograd.grad(s.sum(), segments, retain_graph=True)[0] for s in scores])
             else:
@@ -213,9 +216,9 @@ class SemiMarkov(Structure):
         the expected number of uses in the whole batch. Differentiable.
         """
         differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
-        with torch.enable_grad():
+        with recording():
             leaves = {
-                name: x if differentiable and x.requires_grad else x.detach().requires_grad_()
+                name: x if differentiable and x.requires_grad else recordable(x).requires_grad_()
                 for name, x in self.potentials.items()
             }
             log_z = self.replace(**leaves).log_partition()
@@ -225,6 +228,39 @@ class SemiMarkov(Structure):
                 log_z.sum(), list(leaves.values()), create_graph=differentiable, materialize_grads=True
             )
         return SemiMarkovPotentials(*grads)
+
+    def positions(self, y: Tensor) -> tuple[Tensor, Tensor, int, torch.dtype]:
+        y = checks.check_label_tensor("y", y, tuple(self.segments.shape[:2]), self.segments.device)
+        mask, (w, c) = self.mask, self.segments.shape[2:]
+        segmentation.check(y, mask, w, c)
+        return self.labels(y).masked_fill(~mask, 0), mask, c, self.segments.dtype
+
+    def parts_of_positions(self, table: Tensor) -> dict[str, Tensor]:
+        n, w = self.segments.shape[1:3]
+        places = torch.arange(n, device=table.device)[:, None] + torch.arange(w, device=table.device)
+        within = self.segment_mask[..., None]
+        if n == 0:
+            return {"segments": table.new_zeros((*table.shape[:2], w, table.shape[2]))}
+        covered = torch.where(within, table[:, places.clamp(max=n - 1)], 0)
+        return {"segments": covered.cumsum(2).masked_fill(~within, 0)}
+
+    def forbidden_place(self, y: Tensor, row: int) -> str:
+        found = self.segments_of(y)[row]
+        for i, (start, last, label) in enumerate(found):
+            if self.segments[row, start, last - start, label] == float("-inf"):
+                return f", segment {start}..{last} with label {label}"
+            if i == 0:
+                continue
+            matrix = self.transition if self.transition.dim() == 2 else self.transition[row, start - 1]
+            if matrix[found[i - 1][2], label] == float("-inf"):
+                return f", transition {found[i - 1][2]} -> {label} into position {start}"
+        return ""
+
+    def max_by_count(self, counter: Counter) -> CountTable:
+        return semimarkov_count.max_by_count(self, counter)
+
+    def best_by_count(self, counter: Counter, offset: Tensor, slope: Tensor) -> CountedBest:
+        return semimarkov_count.best_by_count(self, counter, offset, slope)
 
     def count(self) -> Tensor:
         """Number of outputs that are not forbidden, (B,), float64."""
