@@ -20,5 +20,6 @@ from structlearn.structures import LinearChain as LinearChain
 from structlearn.structures import SemiMarkov as SemiMarkov
 from structlearn.structures import Structure as Structure
 from structlearn.taxonomy import Taxonomy as Taxonomy
+from structlearn.trees import Tree as Tree
 
 __version__ = "0.1.0"
