@@ -16,21 +16,23 @@ Taking the labels' sum before the widths' makes a position cost C^2 + W C instea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from structlearn.errors import ShapeError
+from structlearn.errors import LabelError, ShapeError
 from structlearn.ops import choose_backend
+from structlearn.ops import semimarkov as ops
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import checks, segmentation, semimarkov_count
 from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.structures.segmentation import Segment
 
-_NATIVE = ("reference",)
+_NATIVE = ("reference", "cpu")
 
 
 class SemiMarkovPotentials(NamedTuple):
@@ -169,6 +171,10 @@ class SemiMarkov(Structure):
         y = segmentation.encode(segments, self.mask.sum(1).tolist(), n, w, c)
         return y.to(self.segments.device)
 
+    @property
+    def _args(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        return self.segments, self.transition, self.lengths
+
     def _reference(self, semiring: Semiring, potentials: SemiMarkovPotentials | None = None) -> Tensor:
         segments, transition = potentials or (self.segments, self.transition)
         mask = self.mask
@@ -191,10 +197,16 @@ class SemiMarkov(Structure):
         return segmentation.from_parts(hot).masked_fill(~keep, PAD), scores
 
     def _best(self) -> tuple[Tensor, Tensor]:
+        if self.backend != "reference":
+            codes, best = ops.viterbi(*self._args, self.backend)
+            return codes, best
         y, scores = self._reference_outputs(Max())
         return y[0], scores[0]
 
     def max(self) -> Tensor:
+        if self.backend != "reference":
+            score: Tensor = ops.best_score(*self._args, self.backend)[1]
+            return score
         best = self._reference(Max())[0]
         return torch.where(best.detach() == float("-inf"), best.detach(), best)
 
@@ -202,10 +214,21 @@ class SemiMarkov(Structure):
         """s(y) for outputs (B, N), or (K, B, N) with scores (K, B); what y holds at padded positions is ignored."""
         y = checks.check_label_tensor("y", y, tuple(self.segments.shape[:2]), self.segments.device)
         mask = self.mask
+        if self.backend == "cpu":
+            try:
+                scores: Tensor = ops.score(*self._args, y.reshape(math.prod(y.shape[:-2]), *y.shape[-2:]))
+                return scores.view(y.shape[:-1])
+            except LabelError:
+                segmentation.check(y, mask, *self.segments.shape[2:])  # says what is wrong
+                raise
         segmentation.check(y, mask, *self.segments.shape[2:])
         return _score_reference(self.segments, self.transition, y.masked_fill(~mask, segmentation.INSIDE))
 
     def log_partition(self) -> Tensor:
+        if self.backend != "reference":
+            keep = torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
+            log_z: Tensor = ops.forward(*self._args, keep, self.backend)[0]
+            return log_z
         return self._reference(Log())[0]
 
     def marginals(self) -> SemiMarkovPotentials:
@@ -215,6 +238,12 @@ class SemiMarkov(Structure):
         (B, N-1, C, C) holds P(a segment of label p ends at n and one of label c starts at n+1), a shared one (C, C)
         the expected number of uses in the whole batch. Differentiable.
         """
+        if self.backend != "reference":
+            given = (self.segments.detach(), self.transition.detach(), self.lengths)
+            log_z, values, scales = ops.forward(*given, True, self.backend)
+            return SemiMarkovPotentials(
+                *ops.backward(*self._args, values, scales, torch.ones_like(log_z), self.backend)
+            )
         differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
         with recording():
             leaves = {
@@ -267,13 +296,19 @@ class SemiMarkov(Structure):
         return self._reference(Count())[0]
 
     def entropy(self) -> Tensor:
+        if self.backend == "cpu":
+            value: Tensor = ops.entropy(*self._args)
+            return value
         log_z, mean = self._reference(Entropy()).unbind(0)
         return (log_z - mean).masked_fill(log_z == float("-inf"), 0.0)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Outputs (k, B, N) and scores (k, B) of the k best, best first; the scores are differentiable."""
         check_count("k", k)
-        y, scores = self._reference_outputs(KMax(k))
+        if self.backend == "reference":
+            y, scores = self._reference_outputs(KMax(k))
+        else:
+            y, scores = ops.kbest(*self._args, k, self.backend)
         if torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values()):
             missing = scores == float("-inf")
             # 0 at every position is an output too: segments of width 1 and label 0.
@@ -284,6 +319,12 @@ class SemiMarkov(Structure):
         """n draws from p(y) = exp(s(y)) / Z, outputs (n, B, N), all -100 where every output is forbidden."""
         check_count("n", n)
         b, size = self.segments.shape[:2]
+        if self.backend != "reference":
+            uniform = torch.rand(
+                (n, b, size, 2), generator=generator, dtype=self.segments.dtype, device=self.segments.device
+            )
+            y: Tensor = ops.sample(*self._args, uniform, self.backend)
+            return y
         # One draw from each of n copies of the batch: a single backward pass for all of them.
         lengths = None if self.lengths is None else self.lengths.repeat(n)
         transition = self.transition if self.transition.dim() == 2 else self.transition.repeat(n, 1, 1, 1)
