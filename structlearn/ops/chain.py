@@ -93,8 +93,8 @@ def _max_context(ctx: Any, inputs: Any, output: Any) -> None:
 def _max_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
     *args, labels = ctx.saved_tensors
     if grad is None:
-        return (None,) * 6
-    return *_gradients(args, score_backward(*args, labels.unsqueeze(0), grad.unsqueeze(0))), None
+        return (None,) * 5
+    return _gradients(args, score_backward(*args, labels.unsqueeze(0), grad.unsqueeze(0)))
 
 
 def _gradients(args: Any, results: Any) -> tuple[Tensor | None, ...]:
@@ -179,8 +179,9 @@ def _given(args: Any, directions: Any) -> list[Tensor | None]:
 def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
     """The counts are linear in grad alone: their derivative along directions is the directions' score."""
     *args, labels = ctx.saved_tensors
-    moved = _given(args, directions)
-    return *(None,) * 6, score(*moved, args[4], labels)
+    along = score(*_given(args, directions), args[4], labels.clamp(min=0))
+    infeasible = (labels[..., :1] < 0).any(-1)
+    return *(None,) * 6, along.masked_fill(infeasible, 0.0)
 
 
 def _margin(*args: Any) -> tuple[Tensor, Tensor]:
@@ -288,11 +289,9 @@ def _second_fake(*args: Any) -> tuple[Tensor, ...]:
 
 def _entropy(*tensors: Any) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
-    unary = tensors[0]
-    log_z = _forward(*tensors, False, "cpu")[0]
-    mean = torch.empty_like(log_z)
-    call("second", tensors, 0, *_finite(tensors), mean, 0, 0, 0, 0)
-    return (log_z - mean).masked_fill_(log_z == float("-inf"), 0.0) if unary.shape[1] else log_z
+    out = tensors[0].new_empty(tensors[0].shape[0])
+    call("entropy", tensors, *_finite(tensors), out)
+    return out  # type: ignore[no-any-return]
 
 
 def _finite(tensors: Any) -> list[Tensor | None]:
@@ -354,8 +353,8 @@ _FOUR = "(Tensor d_unary, Tensor d_transition, Tensor d_start, Tensor d_end)"
 
 viterbi = operator(f"chain_viterbi({ARGS}, str backend) -> (Tensor labels, Tensor score)", _viterbi, _viterbi_fake)
 best_score = operator(
-    f"chain_max({ARGS}, str backend) -> (Tensor labels, Tensor score)",
-    _viterbi,
+    f"chain_max({ARGS}) -> (Tensor labels, Tensor score)",
+    lambda *args: _viterbi(*args, "cpu"),
     _viterbi_fake,
     setup_context=_max_context,
     backward=_max_backward,

@@ -182,11 +182,16 @@ class LinearChain(Structure):
 
     def max(self) -> Tensor:
         if self.backend == "reference":
-            return self._reference(Max())[0]
+            value = self._reference(Max())[0]
+            return torch.where(value == float("-inf"), value.detach(), value)
         if self.backend == "torch-struct":
             return self._through_torch_struct.max()
-        best: Tensor = ops.best_score(*self._args, self.backend)[1]
-        return best
+        if self.backend == "triton":
+            labels, value = self._best()
+            scores = self.score(labels.clamp(min=0))  # look-ups, to carry the gradient
+            return torch.where(value == float("-inf"), value, value + (scores - scores.detach()))
+        value = ops.best_score(*self._args)[1]
+        return value
 
     def score(self, y: Tensor) -> Tensor:
         """s(y) for labels (B, N), or (K, B, N) with scores (K, B); labels at padded positions are ignored."""
@@ -297,8 +302,7 @@ class LinearChain(Structure):
         if self.backend == "cpu":
             value: Tensor = ops.entropy(*self._args)
             return value
-        log_z, mean = self._reference(Entropy()).unbind(0)
-        return (log_z - mean).masked_fill(log_z == float("-inf"), 0.0)
+        return self._reference(Entropy())[1]
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Labels (k, B, N) and scores (k, B) of the k best outputs, best first; the scores are differentiable."""
