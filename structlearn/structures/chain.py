@@ -97,18 +97,21 @@ class LinearChain(Structure):
     ) -> None:
         checks.check_tensor("unary", unary, 3, "(B, N, C)")
         b, n, c = unary.shape
+        if c == 0:
+            raise ShapeError("unary", "(B, N, C) with C >= 1", tuple(unary.shape), "an empty label set has no outputs")
         if not isinstance(transition, Tensor) or (
             transition.shape != (c, c) and transition.shape != (b, max(n - 1, 0), c, c)
         ):
             raise ShapeError(
                 "transition",
-                f"(C, C) = ({c}, {c}) or (B, N-1, C, C) = ({b}, {max(n - 1, 0)}, {c}, {c}) to match unary {tuple(unary.shape)}",
+                f"(C, C) = {(c, c)} or (B, N-1, C, C) = {(b, max(n - 1, 0), c, c)} to match unary {tuple(unary.shape)}",
                 tuple(transition.shape) if isinstance(transition, Tensor) else type(transition).__name__,
                 "states come last in unary; transition is indexed [previous, current]",
             )
         for name, edge in (("start", start), ("end", end)):
-            if edge is not None and edge.shape != (c,):
-                raise ShapeError(name, f"(C,) = ({c},) to match unary", tuple(edge.shape), "one score for every label")
+            if edge is not None and (not isinstance(edge, Tensor) or edge.shape != (c,)):
+                got = tuple(edge.shape) if isinstance(edge, Tensor) else type(edge).__name__
+                raise ShapeError(name, f"a tensor (C,) = ({c},) to match unary", got, "one score for every label")
         self.unary: Tensor
         self.transition: Tensor
         kept = checks.same_kind({"unary": unary, "transition": transition, "start": start, "end": end})
@@ -135,11 +138,10 @@ class LinearChain(Structure):
     @property
     def mask(self) -> Tensor:
         """(B, N), true at unpadded positions."""
-        return checks.unpadded(self.lengths, *self.unary.shape[:2], self.unary.device)
+        return checks.unpadded(self.lengths, self.batch_size, self.unary.shape[1], self.unary.device)
 
     def replace(self, **potentials: Tensor | None) -> Self:
-        given = {name: getattr(self, name) for name in self.fields} | potentials
-        return type(self)(**given, lengths=self.lengths, backend=self.backend)
+        return type(self)(**self._given(potentials), lengths=self.lengths, backend=self.backend)  # type: ignore[arg-type]
 
     @property
     def _through_torch_struct(self) -> ChainQueries:
@@ -190,8 +192,8 @@ class LinearChain(Structure):
             labels, value = self._best()
             scores = self.score(labels.clamp(min=0))  # look-ups, to carry the gradient
             return torch.where(value == float("-inf"), value, value + (scores - scores.detach()))
-        value = ops.best_score(*self._args)[1]
-        return value
+        best: Tensor = ops.best_score(*self._args)[1]
+        return best
 
     def score(self, y: Tensor) -> Tensor:
         """s(y) for labels (B, N), or (K, B, N) with scores (K, B); labels at padded positions are ignored."""
@@ -333,7 +335,7 @@ def _score_reference(
     unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None, y: Tensor, mask: Tensor
 ) -> Tensor:
     """s(y) by look-ups, for labels (..., B, N) that are in range everywhere."""
-    b, n, c = unary.shape
+    b, n, _ = unary.shape
     if n == 0:
         return unary.new_zeros(y.shape[:-1])
     rows = torch.arange(b, device=unary.device)[:, None]
