@@ -130,7 +130,7 @@ def _score(*args: Any) -> Tensor:
     *tensors, labels = args
     unary = tensors[0]
     labels = labels.contiguous()
-    out = unary.new_empty(labels.shape[:2])
+    out: Tensor = unary.new_empty(labels.shape[:2])
     place = call("score", tuple(tensors), labels, labels.shape[0], out)  # type: ignore[arg-type]
     _check_place(place, labels, unary)
     return out
@@ -185,7 +185,7 @@ def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
 
 
 def _margin(*args: Any) -> tuple[Tensor, Tensor]:
-    """Labels (2,B,N) of the most violated output and gold, and max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold)."""
+    """max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold), after the labels (2,B,N) of that y and gold."""
     *tensors, gold, discount = args
     unary = tensors[0]
     labels = torch.empty((2, *gold.shape), dtype=torch.int64)
@@ -218,7 +218,7 @@ def _forward(*args: Any) -> tuple[Tensor, Tensor]:
         return _gpu().forward(*tensors)  # type: ignore[no-any-return]
     unary = tensors[0]
     log_z = unary.new_empty(unary.shape[0])
-    alpha = torch.empty(unary.shape if keep else 0, dtype=unary.dtype)
+    alpha = unary.new_empty(unary.shape if keep else 0)
     call("forward", tuple(tensors), log_z, alpha if keep else 0)  # type: ignore[arg-type]
     return log_z, alpha
 
@@ -266,9 +266,8 @@ def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
 def _backward_grad(ctx: Any, *directions: Tensor | None) -> Any:
     *args, grad = ctx.saved_tensors
     if ctx.backend == "triton":
-        raise DerivativeError(
-            "backend", "'cpu' or 'reference' for a second derivative of log_partition", "'triton'", "pass backend='reference'"
-        )
+        expected = "'cpu' or 'reference' for a second derivative of log_partition"
+        raise DerivativeError("backend", expected, "'triton'", "pass backend='reference'")
     along, *curvature = second(*args, grad, *_given(args, directions))
     return *_gradients(args, curvature), None, None, along, None
 
@@ -289,9 +288,9 @@ def _second_fake(*args: Any) -> tuple[Tensor, ...]:
 
 def _entropy(*tensors: Any) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
-    out = tensors[0].new_empty(tensors[0].shape[0])
+    out: Tensor = tensors[0].new_empty(tensors[0].shape[0])
     call("entropy", tensors, *_finite(tensors), out)
-    return out  # type: ignore[no-any-return]
+    return out
 
 
 def _finite(tensors: Any) -> list[Tensor | None]:
@@ -340,13 +339,14 @@ def _sample(*args: Any) -> Tensor:
     if backend == "triton":
         _, alpha = _gpu().forward(*tensors)
         return _gpu().sample(*tensors, alpha, uniform)  # type: ignore[no-any-return]
-    labels = torch.empty(uniform.shape, dtype=torch.int64)
+    labels: Tensor = uniform.new_empty(uniform.shape, dtype=torch.int64)
     call("sample", tuple(tensors), uniform.contiguous(), uniform.shape[0], labels)  # type: ignore[arg-type]
     return labels
 
 
 def _sample_fake(*args: Any) -> Tensor:
-    return args[5].new_empty(args[5].shape, dtype=torch.int64)
+    labels: Tensor = args[5].new_empty(args[5].shape, dtype=torch.int64)
+    return labels
 
 
 _FOUR = "(Tensor d_unary, Tensor d_transition, Tensor d_start, Tensor d_end)"
