@@ -320,11 +320,26 @@ class LinearChain(Structure):
             scores = self.score(labels.clamp(min=0)).masked_fill(missing, float("-inf"))
         return labels, scores
 
+    def _repeat(self, n: int) -> LinearChain:
+        """The batch n times over, (n * B) rows."""
+        transition = self.transition if self.transition.dim() == 2 else self.transition.repeat(n, 1, 1, 1)
+        lengths = None if self.lengths is None else self.lengths.repeat(n)
+        return LinearChain(
+            self.unary.repeat(n, 1, 1),
+            transition,
+            start=self.start,
+            end=self.end,
+            lengths=lengths,
+            backend=self.backend,
+        )
+
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """n draws from p(y) = exp(s(y)) / Z, labels (n, B, N), all -100 where every output is forbidden."""
         check_count("n", n)
         if self.backend in ("reference", "torch-struct"):
-            return self._reference_outputs(Sample(n, generator))[0]
+            # A draw is a batch row: one backward pass makes them all, where n totals would take one each.
+            rows = self._repeat(n)._reference_outputs(Sample(1, generator))[0]
+            return rows.view(n, *self.unary.shape[:2])
         shape = (n, *self.unary.shape[:2])
         uniform = torch.rand(shape, generator=generator, dtype=self.unary.dtype, device=self.unary.device)
         labels: Tensor = ops.sample(*self._args, uniform, self.backend)
