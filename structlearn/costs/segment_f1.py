@@ -46,10 +46,14 @@ class SegmentF1(Cost):
 
     def _checked(self, structure: Structure, y: Any) -> tuple[Tensor, Tensor, torch.dtype]:
         if not isinstance(structure, LinearChain):
-            raise ArgumentError("structure", "a LinearChain", type(structure).__name__, "SegmentF1 decodes tag sequences")
+            raise ArgumentError(
+                "structure", "a LinearChain", type(structure).__name__, "SegmentF1 decodes tag sequences"
+            )
         labels, mask, classes, dtype = structure.positions(y)
         if classes != len(self.tags):
-            raise ShapeError("tags", f"{classes} names, one for each label", len(self.tags), "list every tag in label order")
+            raise ShapeError(
+                "tags", f"{classes} names, one for each label", len(self.tags), "list every tag in label order"
+            )
         return labels, mask, dtype
 
     def __call__(self, structure: Structure, gold: Any, y: Any) -> Tensor:
@@ -80,7 +84,7 @@ class SegmentF1(Cost):
         return Counted(counter, f1_values(*sizes, true, dtype))
 
     def _automaton(self, stride: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """next, step and last of the counter; class 2 * type + e: gold begins ``type`` here, e: gold's segment ended before.
+        """next, step and last of the counter; class 2 * type + e: gold begins ``type`` here, and e: ended one before.
 
         State 1: the open segment of y began with one of gold's, of the same type, and gold's has not ended without it.
         """

@@ -56,7 +56,9 @@ class StructuredHinge(nn.Module):
     ) -> None:
         super().__init__()
         if not isinstance(cost, Cost):
-            raise ArgumentError("cost", "a structlearn.costs.Cost", type(cost).__name__, "e.g. structlearn.costs.Hamming()")
+            raise ArgumentError(
+                "cost", "a structlearn.costs.Cost", type(cost).__name__, "e.g. structlearn.costs.Hamming()"
+            )
         check_options(rescaling, inference)
         check_reduction(reduction)
         self.cost = cost

@@ -157,7 +157,8 @@ def _rounds(
     tolerance = 64 * torch.finfo(gold_score.dtype).eps
     for _ in range(MAX_ROUNDS):
         scaled = {
-            name: structure.potentials[name] + part * rate.view(-1, *[1] * (part.dim() - 1)) for name, part in parts.items()
+            name: structure.potentials[name] + part * rate.view(-1, *[1] * (part.dim() - 1))
+            for name, part in parts.items()
         }
         y = structure.replace(**scaled).argmax()
         x, h = cost(structure, gold, y), 1.0 + structure.difference(y, gold)

@@ -65,7 +65,7 @@ def operator(
         setup_context(ctx, args, results)
         return results
 
-    function = type(
+    function: Any = type(
         name,
         (torch.autograd.Function,),
         {"forward": staticmethod(forward_in_context), "backward": staticmethod(backward)},

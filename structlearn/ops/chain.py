@@ -184,7 +184,7 @@ def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
 
 
 def _margin(*args: Any) -> tuple[Tensor, Tensor]:
-    """Labels (2,B,N) of the most violated output and gold, and max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold)."""
+    """max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold), (B,), and the labels (2,B,N) of that y and of gold."""
     *tensors, gold, discount = args
     unary = tensors[0]
     labels = torch.empty((2, *gold.shape), dtype=torch.int64)
@@ -266,7 +266,10 @@ def _backward_grad(ctx: Any, *directions: Tensor | None) -> Any:
     *args, grad = ctx.saved_tensors
     if ctx.backend == "triton":
         raise DerivativeError(
-            "backend", "'cpu' or 'reference' for a second derivative of log_partition", "'triton'", "pass backend='reference'"
+            "backend",
+            "'cpu' or 'reference' for a second derivative of log_partition",
+            "'triton'",
+            "pass backend='reference'",
         )
     along, *curvature = second(*args, grad, *_given(args, directions))
     return *_gradients(args, curvature), None, None, along, None

@@ -36,11 +36,14 @@ class Categorical(Structure):
     """
 
     fields = ("scores",)
+    named = CategoricalPotentials
 
     def __init__(self, scores: Tensor, *, backend: str = "auto", validate: bool = False) -> None:
         checks.check_tensor("scores", scores, 2, "(B, K)")
         if scores.shape[1] == 0:
-            raise ShapeError("scores", "(B, K) with K >= 1", tuple(scores.shape), "an empty output space has no best output")
+            raise ShapeError(
+                "scores", "(B, K) with K >= 1", tuple(scores.shape), "an empty output space has no best output"
+            )
         (self.scores,) = checks.same_kind({"scores": scores})
         self.backend = choose_backend(backend, scores.device.type, ("reference",))
         if validate:

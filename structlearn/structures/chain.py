@@ -25,7 +25,7 @@ from structlearn.ops import chain as ops
 from structlearn.ops import choose_backend
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import chain_count, checks
-from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
+from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable, LabelCounter
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class LinearChain(Structure):
     """
 
     fields = ("unary", "transition", "start", "end")
+    named = ChainPotentials
 
     def __init__(
         self,
@@ -102,7 +103,7 @@ class LinearChain(Structure):
         ):
             raise ShapeError(
                 "transition",
-                f"(C, C) = ({c}, {c}) or (B, N-1, C, C) = ({b}, {max(n - 1, 0)}, {c}, {c}) to match unary {tuple(unary.shape)}",
+                f"(C, C) or (B, N-1, C, C) to match unary (B, N, C) = {tuple(unary.shape)}",
                 tuple(transition.shape) if isinstance(transition, Tensor) else type(transition).__name__,
                 "states come last in unary; transition is indexed [previous, current]",
             )
@@ -135,7 +136,7 @@ class LinearChain(Structure):
     @property
     def mask(self) -> Tensor:
         """(B, N), true at unpadded positions."""
-        return checks.unpadded(self.lengths, *self.unary.shape[:2], self.unary.device)
+        return checks.unpadded(self.lengths, self.unary.shape[0], self.unary.shape[1], self.unary.device)
 
     def replace(self, **potentials: Tensor | None) -> Self:
         given = {name: getattr(self, name) for name in self.fields} | potentials
@@ -215,32 +216,13 @@ class LinearChain(Structure):
         a shared one (C, C) the expected number of uses in the whole batch. Differentiable.
         """
         if self.backend in ("reference", "torch-struct"):
-            return self._marginals_by_autograd()
+            return marginals_by_autograd(self)
         log_z, alpha = ops.forward(*(None if x is None else x.detach() for x in self._args), True, self.backend)
         results = ops.backward(*self._args, alpha, log_z, torch.ones_like(log_z), self.backend)
         unary, transition, start, end = results
         return ChainPotentials(
             unary, transition, None if self.start is None else start, None if self.end is None else end
         )
-
-    def _marginals_by_autograd(self) -> ChainPotentials:
-        given = list(self.potentials.values())
-        differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-        with recording():
-            leaves = {
-                name: x if differentiable and x.requires_grad else recordable(x).requires_grad_()
-                for name, x in self.potentials.items()
-            }
-            log_z = self.replace(**leaves).log_partition()
-            grads = torch.autograd.grad(
-                log_z.sum(),
-                list(leaves.values()),
-                create_graph=differentiable,
-                allow_unused=True,
-                materialize_grads=True,
-            )
-        found = dict(zip(leaves, grads, strict=True))
-        return ChainPotentials(found["unary"], found["transition"], found.get("start"), found.get("end"))
 
     def count(self) -> Tensor:
         """Number of outputs that are not forbidden, (B,), float64."""
@@ -329,7 +311,7 @@ def _score_reference(
     unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None, y: Tensor, mask: Tensor
 ) -> Tensor:
     """s(y) by look-ups, for labels (..., B, N) that are in range everywhere."""
-    b, n, c = unary.shape
+    b, n, _ = unary.shape
     if n == 0:
         return unary.new_zeros(y.shape[:-1])
     rows = torch.arange(b, device=unary.device)[:, None]
