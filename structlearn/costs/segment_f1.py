@@ -13,6 +13,7 @@ from structlearn.costs.f1 import f1_values, one_minus_f1
 from structlearn.errors import ArgumentError, ShapeError
 from structlearn.structures import LinearChain, Structure
 from structlearn.structures.counting import LabelCounter
+from structlearn.structures.expanded import ExpandedChain
 from structlearn.tags import Scheme, Tags, parse_tags
 
 
@@ -45,9 +46,9 @@ class SegmentF1(Cost):
         return begin, tags.ends.to(labels.device)[inside, after]
 
     def _checked(self, structure: Structure, y: Any) -> tuple[Tensor, Tensor, torch.dtype]:
-        if not isinstance(structure, LinearChain):
+        if not isinstance(structure, (LinearChain, ExpandedChain)):
             raise ArgumentError(
-                "structure", "a LinearChain", type(structure).__name__, "SegmentF1 decodes tag sequences"
+                "structure", "a chain of tags", type(structure).__name__, "SegmentF1 decodes tag sequences"
             )
         labels, mask, classes, dtype = structure.positions(y)
         if classes != len(self.tags):

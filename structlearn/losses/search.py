@@ -96,11 +96,18 @@ def _on_chain(
     return labels, proven > 0
 
 
-class _Bound:
-    """max_x phi(x, U(x)) for U(x) = min_i (v_i - rate_i x), over given levels (B, S) or over all x >= 0."""
+def _largest_cost(structure: Structure, parts: dict[str, Tensor]) -> Tensor:
+    """max_y Delta(gold, y) over allowed outputs, (B,)."""
+    allowed = {name: torch.where(x == float("-inf"), x, 0.0) for name, x in structure.potentials.items()}
+    return structure.replace(**{name: x + parts[name] if name in parts else x for name, x in allowed.items()}).max()
 
-    def __init__(self, levels: Tensor | None, rescaling: str, squared: bool) -> None:
+
+class _Bound:
+    """max_x phi(x, U(x)) for U(x) = min_i (v_i - rate_i x), over given levels (B, S) or all x in 0..top, (B,)."""
+
+    def __init__(self, levels: Tensor | None, top: Tensor, rescaling: str, squared: bool) -> None:
         self.levels = levels
+        self.top = top
         self.options = (rescaling, squared)
         self.v: list[Tensor] = []
         self.rate: list[Tensor] = []
@@ -126,16 +133,14 @@ class _Bound:
         across = rate.unsqueeze(-1) - rate.unsqueeze(-2)
         corners = (v.unsqueeze(-1) - v.unsqueeze(-2)) / torch.where(across == 0, 1.0, across)
         everything = torch.cat([own, torch.where(across == 0, 0.0, corners).flatten(1)], 1)
-        return everything.nan_to_num(0.0, posinf=0.0, neginf=0.0).clamp(min=0.0)
+        inside = everything.nan_to_num(0.0, posinf=0.0, neginf=0.0).clamp(min=0.0)
+        return torch.cat([torch.minimum(inside, self.top[:, None]), self.top[:, None]], 1)
 
     def largest(self) -> tuple[Tensor, Tensor, Tensor]:
         """The bound, the x that attains it and U there, (B,) each."""
         x = self._candidates() if self.levels is None else self.levels
         upper = self._upper(x)
         bound, at = worth(x, upper, *self.options).max(1)
-        if self.levels is None:
-            unbounded = torch.stack(self.rate, -1).amax(-1) == 0
-            bound = bound.masked_fill(unbounded, float("inf"))
         return bound, x.gather(1, at[:, None]).squeeze(1), upper.gather(1, at[:, None]).squeeze(1)
 
 
@@ -152,7 +157,7 @@ def _rounds(
     finished = torch.zeros_like(gold_score, dtype=torch.bool)
     proven = torch.zeros_like(finished)
     best_y, best = structure.padded(gold), torch.zeros_like(gold_score)
-    bounds = _Bound(levels, rescaling, squared)
+    bounds = _Bound(levels, _largest_cost(structure, parts) if levels is None else best, rescaling, squared)
     rate, wanted = torch.zeros_like(gold_score), torch.full_like(gold_score, float("inf"))
     tolerance = 64 * torch.finfo(gold_score.dtype).eps
     for _ in range(MAX_ROUNDS):
@@ -176,7 +181,6 @@ def _rounds(
         if bool(finished.all()):
             break
         following = slope(at, upper, rescaling, squared)
-        following = torch.where(bound.isinf(), torch.ones_like(rate), following)
         rate = torch.where(finished, rate, following)
         wanted = upper + rate * at
     return best_y, proven
