@@ -19,7 +19,9 @@ from structlearn.losses import most_violated as most_violated
 from structlearn.structures import Categorical as Categorical
 from structlearn.structures import LinearChain as LinearChain
 from structlearn.structures import SecondOrderChain as SecondOrderChain
+from structlearn.structures import SemiMarkov as SemiMarkov
 from structlearn.structures import Structure as Structure
 from structlearn.taxonomy import Taxonomy as Taxonomy
+from structlearn.trees import Tree as Tree
 
 __version__ = "0.1.0"
