@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import structlearn as sl
 from structlearn.errors import ArgumentError, ShapeError
-from structlearn.features import ChainMap, FeatureMap, MulticlassMap, TaxonomyMap
+from structlearn.features import ChainMap, FeatureMap, MulticlassMap, SegmentMap, TaxonomyMap
 
 
 def randomised(feature_map: FeatureMap) -> FeatureMap:
@@ -33,6 +33,12 @@ CASES: dict[str, tuple[FeatureMap, Tensor, Tensor, Tensor | None]] = {
     "chain_window": (ChainMap(3, 4, window=2), X, torch.randint(0, 4, (4, 5)), LENGTHS),
     "chain_second": (ChainMap(3, 4, order=2), X, torch.randint(0, 4, (4, 5)), LENGTHS),
     "chain_input": (ChainMap(3, 4, input_transitions=True), X, torch.randint(0, 4, (4, 5)), LENGTHS),
+    "segment": (
+        SegmentMap(3, 2, 3, eta=0.7),
+        X,
+        torch.tensor([[2, -1, 0, 3, -1], [4, -1, -1, 0, 0], [1, 0, 0, 0, 0], [0] * 5]),
+        LENGTHS,
+    ),
     "chain_encoder": (ChainMap(6, 4, encoder=nn.Linear(3, 6)), X, torch.randint(0, 4, (4, 5)), LENGTHS),
 }
 
