@@ -48,10 +48,9 @@ def find(
     structure: Structure, gold: Any, cost: Cost, gold_score: Tensor, rescaling: str, squared: bool
 ) -> tuple[Any, Tensor]:
     """The most violated output and whether it is proven; unproven instances are solved by counting where possible."""
-    if isinstance(structure, LinearChain) and structure.backend == "cpu" and type(cost) is Hamming:
-        native = _on_chain(structure, gold, cost, gold_score, rescaling, squared)
-        if native is not None:
-            return native
+    native = on_chain(structure, gold, cost, gold_score, rescaling, squared, MAX_ROUNDS)
+    if native is not None:
+        return native
     additive = cost.additive(structure, gold)
     if additive is None:
         raise InferenceError(
@@ -68,12 +67,16 @@ def find(
     return structure.choose(proven, best_y, y), proven | exact
 
 
-def _on_chain(
-    chain: LinearChain, gold: Tensor, cost: Hamming, gold_score: Tensor, rescaling: str, squared: bool
+def on_chain(
+    chain: Structure, gold: Any, cost: Cost, gold_score: Tensor, rescaling: str, squared: bool, rounds: int
 ) -> tuple[Tensor, Tensor] | None:
-    """The same search in one kernel, for Hamming costs whose mistakes are whole numbers; None for others."""
-    lengths = chain.lengths
-    longest = chain.unary.shape[1]
+    """The same search in one kernel, for chains and Hamming costs whose mistakes are whole numbers; None for others.
+
+    With ``rounds=0`` every instance is decided by counting.
+    """
+    if not isinstance(chain, LinearChain) or chain.backend != "cpu" or type(cost) is not Hamming:
+        return None
+    lengths, longest = chain.lengths, chain.unary.shape[1]
     discount = weight = None
     unit = torch.ones_like(gold_score)
     size = longest + 1
@@ -91,7 +94,7 @@ def _on_chain(
         size = int(weight.sum(-1).max()) + 1 if weight.numel() else 1
     levels = torch.arange(size, dtype=unit.dtype) * unit[:, None]
     labels, proven = ops.search(
-        *chain._args, gold, discount, weight, levels, gold_score, rescaling == "slack", squared, MAX_ROUNDS
+        *chain._args, gold, discount, weight, levels, gold_score, rescaling == "slack", squared, rounds
     )
     return labels, proven > 0
 

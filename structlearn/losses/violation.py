@@ -115,6 +115,9 @@ def find(
             **{name: structure.potentials[name] + part for name, part in additive.parts.items()}
         )
         return augmented.argmax(), proven
+    native = search.on_chain(structure, gold, cost, gold_score, rescaling, squared, rounds=0)
+    if native is not None:
+        return native
     if (counted := cost.counted(structure, gold)) is not None:
         size = counted.values.sqrt() if squared else counted.values
         shift = gold_score.view(-1, *[1] * (size.dim() - 1))
