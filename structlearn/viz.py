@@ -47,8 +47,8 @@ def learning_curves(ax: Any, curves: Mapping[str, Sequence[float]], *, ylabel: s
 
 def transition_matrix(ax: Any, scores: Tensor, labels: Sequence[str]) -> None:
     """scores (C, C), [previous, current], purple above 0 and orange below, with a colour bar."""
-    matrix = scores.detach().cpu()
-    limit = max(float(matrix.abs().max()), 1e-6)
+    matrix = scores.detach().cpu().numpy()
+    limit = max(float(abs(matrix).max()), 1e-6)
     shown = ax.imshow(matrix, cmap="PuOr", vmin=-limit, vmax=limit)
     ax.set_xticks(range(len(labels)), labels, fontsize=8)
     ax.set_yticks(range(len(labels)), labels, fontsize=8)
@@ -66,7 +66,7 @@ def labelled_word(ax: Any, images: Tensor, rows: Mapping[str, str], *, truth: st
     """
     n, height, width = images.shape
     strip = torch.cat([torch.nn.functional.pad(image, [0, 1]) for image in images], 1)[:, :-1]
-    ax.imshow(strip.cpu(), cmap="Greys", vmin=0, vmax=1, extent=(0, n * (width + 1) - 1, height, 0))
+    ax.imshow(strip.cpu().numpy(), cmap="Greys", vmin=0, vmax=1, extent=(0, n * (width + 1) - 1, height, 0))
     for i, (name, spelling) in enumerate(rows.items()):
         y = height + 6 + 9 * i
         ax.text(-2, y, name, ha="right", va="center", fontsize=8, color="0.35")

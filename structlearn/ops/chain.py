@@ -93,8 +93,8 @@ def _max_context(ctx: Any, inputs: Any, output: Any) -> None:
 def _max_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
     *args, labels = ctx.saved_tensors
     if grad is None:
-        return (None,) * 6
-    return *_gradients(args, score_backward(*args, labels.unsqueeze(0), grad.unsqueeze(0))), None
+        return (None,) * 5
+    return _gradients(args, score_backward(*args, labels.unsqueeze(0), grad.unsqueeze(0)))
 
 
 def _gradients(args: Any, results: Any) -> tuple[Tensor | None, ...]:
@@ -132,7 +132,7 @@ def _score(*args: Any) -> Tensor:
     *tensors, labels = args
     unary = tensors[0]
     labels = labels.contiguous()
-    out = unary.new_empty(labels.shape[:2])
+    out: Tensor = unary.new_empty(labels.shape[:2])
     place = call("score", tuple(tensors), labels, labels.shape[0], out)  # type: ignore[arg-type]
     _check_place(place, labels, unary)
     return out
@@ -181,8 +181,9 @@ def _given(args: Any, directions: Any) -> list[Tensor | None]:
 def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
     """The counts are linear in grad alone: their derivative along directions is the directions' score."""
     *args, labels = ctx.saved_tensors
-    moved = _given(args, directions)
-    return *(None,) * 6, score(*moved, args[4], labels)
+    along = score(*_given(args, directions), args[4], labels.clamp(min=0))
+    infeasible = (labels[..., :1] < 0).any(-1)
+    return *(None,) * 6, along.masked_fill(infeasible, 0.0)
 
 
 def _margin(*args: Any) -> tuple[Tensor, Tensor]:
@@ -236,7 +237,7 @@ def _forward(*args: Any) -> tuple[Tensor, Tensor]:
         return _gpu().forward(*tensors)  # type: ignore[no-any-return]
     unary = tensors[0]
     log_z = unary.new_empty(unary.shape[0])
-    alpha = torch.empty(unary.shape if keep else 0, dtype=unary.dtype)
+    alpha = unary.new_empty(unary.shape if keep else 0)
     call("forward", tuple(tensors), log_z, alpha if keep else 0)  # type: ignore[arg-type]
     return log_z, alpha
 
@@ -280,12 +281,8 @@ def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
 def _backward_grad(ctx: Any, *directions: Tensor | None) -> Any:
     *args, grad = ctx.saved_tensors
     if ctx.backend == "triton":
-        raise DerivativeError(
-            "backend",
-            "'cpu' or 'reference' for a second derivative of log_partition",
-            "'triton'",
-            "pass backend='reference'",
-        )
+        expected = "'cpu' or 'reference' for a second derivative of log_partition"
+        raise DerivativeError("backend", expected, "'triton'", "pass backend='reference'")
     along, *curvature = second(*args, grad, *_given(args, directions))
     return *_gradients(args, curvature), None, None, along, None
 
@@ -306,11 +303,9 @@ def _second_fake(*args: Any) -> tuple[Tensor, ...]:
 
 def _entropy(*tensors: Any) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
-    unary = tensors[0]
-    log_z = _forward(*tensors, False, "cpu")[0]
-    mean = torch.empty_like(log_z)
-    call("second", tensors, 0, *_finite(tensors), mean, 0, 0, 0, 0)
-    return (log_z - mean).masked_fill_(log_z == float("-inf"), 0.0) if unary.shape[1] else log_z
+    out: Tensor = tensors[0].new_empty(tensors[0].shape[0])
+    call("entropy", tensors, *_finite(tensors), out)
+    return out
 
 
 def _finite(tensors: Any) -> list[Tensor | None]:
@@ -359,21 +354,22 @@ def _sample(*args: Any) -> Tensor:
     if backend == "triton":
         _, alpha = _gpu().forward(*tensors)
         return _gpu().sample(*tensors, alpha, uniform)  # type: ignore[no-any-return]
-    labels = torch.empty(uniform.shape, dtype=torch.int64)
+    labels: Tensor = uniform.new_empty(uniform.shape, dtype=torch.int64)
     call("sample", tuple(tensors), uniform.contiguous(), uniform.shape[0], labels)  # type: ignore[arg-type]
     return labels
 
 
 def _sample_fake(*args: Any) -> Tensor:
-    return args[5].new_empty(args[5].shape, dtype=torch.int64)
+    labels: Tensor = args[5].new_empty(args[5].shape, dtype=torch.int64)
+    return labels
 
 
 _FOUR = "(Tensor d_unary, Tensor d_transition, Tensor d_start, Tensor d_end)"
 
 viterbi = operator(f"chain_viterbi({ARGS}, str backend) -> (Tensor labels, Tensor score)", _viterbi, _viterbi_fake)
 best_score = operator(
-    f"chain_max({ARGS}, str backend) -> (Tensor labels, Tensor score)",
-    _viterbi,
+    f"chain_max({ARGS}) -> (Tensor labels, Tensor score)",
+    lambda *args: _viterbi(*args, "cpu"),
     _viterbi_fake,
     setup_context=_max_context,
     backward=_max_backward,

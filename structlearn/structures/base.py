@@ -41,6 +41,13 @@ class Structure(ABC):
     def replace(self, **potentials: Tensor | None) -> Self:
         """The same output space (lengths, backend) with some potentials replaced."""
 
+    def _given(self, potentials: dict[str, Tensor | None]) -> dict[str, Tensor | None]:
+        """All fields, those in ``potentials`` replaced."""
+        if unknown := potentials.keys() - set(self.fields):
+            name = min(unknown)
+            raise ArgumentError(name, f"one of {self.fields}", repr(name), f"{type(self).__name__} has only these")
+        return {name: getattr(self, name) for name in self.fields} | potentials
+
     @abstractmethod
     def _best(self) -> tuple[Any, Tensor]:
         """A best output of each instance, PAD where there is none, and its score (B,), without gradient."""
@@ -163,7 +170,7 @@ class Structure(ABC):
 
 def check_count(argument: str, value: int) -> None:
     """``value`` must be a positive integer."""
-    if not isinstance(value, int) or value < 1:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ArgumentError(argument, "an integer >= 1", repr(value), f"pass {argument}=1 or more")
 
 

@@ -98,18 +98,21 @@ class LinearChain(Structure):
     ) -> None:
         checks.check_tensor("unary", unary, 3, "(B, N, C)")
         b, n, c = unary.shape
+        if c == 0:
+            raise ShapeError("unary", "(B, N, C) with C >= 1", tuple(unary.shape), "an empty label set has no outputs")
         if not isinstance(transition, Tensor) or (
             transition.shape != (c, c) and transition.shape != (b, max(n - 1, 0), c, c)
         ):
             raise ShapeError(
                 "transition",
-                f"(C, C) or (B, N-1, C, C) to match unary (B, N, C) = {tuple(unary.shape)}",
+                f"(C, C) = {(c, c)} or (B, N-1, C, C) = {(b, max(n - 1, 0), c, c)} to match unary {tuple(unary.shape)}",
                 tuple(transition.shape) if isinstance(transition, Tensor) else type(transition).__name__,
                 "states come last in unary; transition is indexed [previous, current]",
             )
         for name, edge in (("start", start), ("end", end)):
-            if edge is not None and edge.shape != (c,):
-                raise ShapeError(name, f"(C,) = ({c},) to match unary", tuple(edge.shape), "one score for every label")
+            if edge is not None and (not isinstance(edge, Tensor) or edge.shape != (c,)):
+                got = tuple(edge.shape) if isinstance(edge, Tensor) else type(edge).__name__
+                raise ShapeError(name, f"a tensor (C,) = ({c},) to match unary", got, "one score for every label")
         self.unary: Tensor
         self.transition: Tensor
         kept = checks.same_kind({"unary": unary, "transition": transition, "start": start, "end": end})
@@ -136,11 +139,10 @@ class LinearChain(Structure):
     @property
     def mask(self) -> Tensor:
         """(B, N), true at unpadded positions."""
-        return checks.unpadded(self.lengths, self.unary.shape[0], self.unary.shape[1], self.unary.device)
+        return checks.unpadded(self.lengths, self.batch_size, self.unary.shape[1], self.unary.device)
 
     def replace(self, **potentials: Tensor | None) -> Self:
-        given = {name: getattr(self, name) for name in self.fields} | potentials
-        return type(self)(**given, lengths=self.lengths, backend=self.backend)
+        return type(self)(**self._given(potentials), lengths=self.lengths, backend=self.backend)  # type: ignore[arg-type]
 
     @property
     def _through_torch_struct(self) -> ChainQueries:
@@ -183,10 +185,15 @@ class LinearChain(Structure):
 
     def max(self) -> Tensor:
         if self.backend == "reference":
-            return self._reference(Max())[0]
+            value = self._reference(Max())[0]
+            return torch.where(value == float("-inf"), value.detach(), value)
         if self.backend == "torch-struct":
             return self._through_torch_struct.max()
-        best: Tensor = ops.best_score(*self._args, self.backend)[1]
+        if self.backend == "triton":
+            labels, value = self._best()
+            scores = self.score(labels.clamp(min=0))  # look-ups, to carry the gradient
+            return torch.where(value == float("-inf"), value, value + (scores - scores.detach()))
+        best: Tensor = ops.best_score(*self._args)[1]
         return best
 
     def score(self, y: Tensor) -> Tensor:
@@ -281,8 +288,7 @@ class LinearChain(Structure):
         if self.backend == "cpu":
             value: Tensor = ops.entropy(*self._args)
             return value
-        log_z, mean = self._reference(Entropy()).unbind(0)
-        return (log_z - mean).masked_fill(log_z == float("-inf"), 0.0)
+        return self._reference(Entropy())[1]
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Labels (k, B, N) and scores (k, B) of the k best outputs, best first; the scores are differentiable."""
@@ -298,11 +304,26 @@ class LinearChain(Structure):
             scores = self.score(labels.clamp(min=0)).masked_fill(missing, float("-inf"))
         return labels, scores
 
+    def _repeat(self, n: int) -> LinearChain:
+        """The batch n times over, (n * B) rows."""
+        transition = self.transition if self.transition.dim() == 2 else self.transition.repeat(n, 1, 1, 1)
+        lengths = None if self.lengths is None else self.lengths.repeat(n)
+        return LinearChain(
+            self.unary.repeat(n, 1, 1),
+            transition,
+            start=self.start,
+            end=self.end,
+            lengths=lengths,
+            backend=self.backend,
+        )
+
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """n draws from p(y) = exp(s(y)) / Z, labels (n, B, N), all -100 where every output is forbidden."""
         check_count("n", n)
         if self.backend in ("reference", "torch-struct"):
-            return self._reference_outputs(Sample(n, generator))[0]
+            # A draw is a batch row: one backward pass makes them all, where n totals would take one each.
+            rows = self._repeat(n)._reference_outputs(Sample(1, generator))[0]
+            return rows.view(n, *self.unary.shape[:2])
         shape = (n, *self.unary.shape[:2])
         uniform = torch.rand(shape, generator=generator, dtype=self.unary.dtype, device=self.unary.device)
         labels: Tensor = ops.sample(*self._args, uniform, self.backend)

@@ -267,8 +267,7 @@ class SemiMarkov(Structure):
         return self._reference(Count())[0]
 
     def entropy(self) -> Tensor:
-        log_z, mean = self._reference(Entropy()).unbind(0)
-        return (log_z - mean).masked_fill(log_z == float("-inf"), 0.0)
+        return self._reference(Entropy())[1]
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Outputs (k, B, N) and scores (k, B) of the k best, best first; the scores are differentiable."""
