@@ -113,7 +113,9 @@ def _gradient_outputs(args: Any) -> tuple[Tensor, ...]:
 
 
 def _check_place(place: int, labels: Tensor, unary: Tensor) -> None:
-    """Raises for the flat place in labels (K,B,N) that a kernel found out of range; -1 is none."""
+    """Raises for the flat place in labels (K,B,N) that a kernel found out of range; -1 is none, -2 a forbidden gold."""
+    if place == -2:
+        raise LabelError("gold", "an output that the potentials allow", "score -inf", "relax the mask that forbids it")
     if place >= 0:
         n, c = unary.shape[1:]
         k, b, t = place // (n * unary.shape[0]), place // n % unary.shape[0], place % n
@@ -159,7 +161,7 @@ def _score_backward(*args: Any) -> tuple[Tensor, ...]:
     return outputs
 
 
-def _score_backward_fake(*args: Any) -> tuple[Tensor, ...]:
+def _gradient_fake(*args: Any) -> tuple[Tensor, ...]:
     return _gradient_outputs(args[:5])
 
 
@@ -185,30 +187,47 @@ def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
 
 
 def _margin(*args: Any) -> tuple[Tensor, Tensor]:
-    """max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold), after the labels (2,B,N) of that y and gold."""
+    """max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold), (B,), and the labels (B,N) of that y."""
     *tensors, gold, discount = args
-    unary = tensors[0]
-    labels = torch.empty((2, *gold.shape), dtype=torch.int64)
-    labels[1] = gold
-    value = unary.new_empty(unary.shape[0])
-    discount = None if discount is None else discount.to(unary.dtype).contiguous()
-    _check_place(call("margin", tuple(tensors), labels, discount, value), labels[1:], unary)  # type: ignore[arg-type]
+    labels, value = _margin_fake(*args)
+    gold = gold.contiguous()
+    discount = None if discount is None else discount.to(value.dtype).contiguous()
+    _check_place(call("margin", tuple(tensors), gold, discount, labels, value), gold.unsqueeze(0), tensors[0])  # type: ignore[arg-type]
     return labels, value
 
 
 def _margin_fake(*args: Any) -> tuple[Tensor, Tensor]:
-    return args[0].new_empty((2, *args[5].shape), dtype=torch.int64), args[0].new_empty(args[0].shape[0])
+    unary, gold = args[0], args[5]
+    return torch.empty(gold.shape, dtype=torch.int64, device=gold.device), unary.new_empty(unary.shape[0])
 
 
 def _margin_context(ctx: Any, inputs: Any, output: Any) -> None:
-    _save_args(ctx, inputs[:5], output[0])
+    _save_args(ctx, inputs[:5], output[0], inputs[5])
 
 
 def _margin_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
-    *args, labels = ctx.saved_tensors
+    *args, labels, gold = ctx.saved_tensors
     if grad is None:
         return (None,) * 7
-    return *_gradients(args, score_backward(*args, labels, torch.stack([grad, -grad]))), None, None
+    return *_gradients(args, difference_backward(*args, labels, gold, grad)), None, None
+
+
+def _difference_backward(*args: Any) -> tuple[Tensor, ...]:
+    """grad_b times the parts of y (B,N) minus the parts of z (B,N)."""
+    *tensors, y, z, grad = args
+    outputs = _gradient_outputs(tensors)
+    call("difference_backward", tuple(tensors), y.contiguous(), z.contiguous(), grad.contiguous(), *outputs)  # type: ignore[arg-type]
+    return outputs
+
+
+def _difference_context(ctx: Any, inputs: Any, output: Any) -> None:
+    _save_args(ctx, inputs[:5], inputs[5], inputs[6])
+
+
+def _difference_grad(ctx: Any, *directions: Tensor | None) -> Any:
+    *args, y, z = ctx.saved_tensors
+    first, second_ = score(*_given(args, directions), args[4], torch.stack([y, z])).unbind(0)
+    return *(None,) * 7, first - second_
 
 
 def _forward(*args: Any) -> tuple[Tensor, Tensor]:
@@ -252,10 +271,6 @@ def _backward(*args: Any) -> tuple[Tensor, ...]:
     outputs = _gradient_outputs(tensors)
     call("backward", tuple(tensors), alpha, log_z, grad.contiguous(), *outputs)  # type: ignore[arg-type]
     return outputs
-
-
-def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
-    return _gradient_outputs(args[:5])
 
 
 def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
@@ -362,7 +377,7 @@ best_score = operator(
 score_backward = operator(
     f"chain_score_backward({ARGS}, Tensor labels, Tensor grad) -> {_FOUR}",
     _score_backward,
-    _score_backward_fake,
+    _gradient_fake,
     setup_context=_counts_context,
     backward=_counts_backward,
 )
@@ -384,9 +399,16 @@ second = operator(
 backward = operator(
     f"chain_backward({ARGS}, Tensor alpha, Tensor log_z, Tensor grad, str backend) -> {_FOUR}",
     _backward,
-    _backward_fake,
+    _gradient_fake,
     setup_context=_backward_context,
     backward=_backward_grad,
+)
+difference_backward = operator(
+    f"chain_difference_backward({ARGS}, Tensor y, Tensor z, Tensor grad) -> {_FOUR}",
+    _difference_backward,
+    _gradient_fake,
+    setup_context=_difference_context,
+    backward=_difference_grad,
 )
 margin = operator(
     f"chain_margin({ARGS}, Tensor gold, Tensor? discount) -> (Tensor labels, Tensor value)",

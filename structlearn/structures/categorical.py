@@ -36,6 +36,7 @@ class Categorical(Structure):
     """
 
     fields = ("scores",)
+    named = CategoricalPotentials
 
     def __init__(self, scores: Tensor, *, backend: str = "auto", validate: bool = False) -> None:
         checks.check_tensor("scores", scores, 2, "(B, K)")

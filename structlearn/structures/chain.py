@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from structlearn.errors import ShapeError
+from structlearn.errors import LabelError, ShapeError
 from structlearn.ops import chain as ops
 from structlearn.ops import choose_backend
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import chain_count, checks
-from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
+from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable, LabelCounter
 
 if TYPE_CHECKING:
@@ -83,6 +83,7 @@ class LinearChain(Structure):
     """
 
     fields = ("unary", "transition", "start", "end")
+    named = ChainPotentials
 
     def __init__(
         self,
@@ -222,32 +223,13 @@ class LinearChain(Structure):
         a shared one (C, C) the expected number of uses in the whole batch. Differentiable.
         """
         if self.backend in ("reference", "torch-struct"):
-            return self._marginals_by_autograd()
+            return marginals_by_autograd(self)
         log_z, alpha = ops.forward(*(None if x is None else x.detach() for x in self._args), True, self.backend)
         results = ops.backward(*self._args, alpha, log_z, torch.ones_like(log_z), self.backend)
         unary, transition, start, end = results
         return ChainPotentials(
             unary, transition, None if self.start is None else start, None if self.end is None else end
         )
-
-    def _marginals_by_autograd(self) -> ChainPotentials:
-        given = list(self.potentials.values())
-        differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-        with recording():
-            leaves = {
-                name: x if differentiable and x.requires_grad else recordable(x).requires_grad_()
-                for name, x in self.potentials.items()
-            }
-            log_z = self.replace(**leaves).log_partition()
-            grads = torch.autograd.grad(
-                log_z.sum(),
-                list(leaves.values()),
-                create_graph=differentiable,
-                allow_unused=True,
-                materialize_grads=True,
-            )
-        found = dict(zip(leaves, grads, strict=True))
-        return ChainPotentials(found["unary"], found["transition"], found.get("start"), found.get("end"))
 
     def count(self) -> Tensor:
         """Number of outputs that are not forbidden, (B,), float64."""
@@ -260,9 +242,11 @@ class LinearChain(Structure):
     def margin_violation(self, gold: Tensor, discount: Tensor | None) -> Tensor:
         """max_y [ sum_t discount_t [y_t != gold_t] + s(y) ] - s(gold), (B,); discount (B, N), 1 if None."""
         gold = checks.check_label_tensor("gold", gold, tuple(self.unary.shape[:2]), self.unary.device)
-        value: Tensor = ops.margin(*self._args, gold, discount)[1]
-        if not torch.compiler.is_compiling() and value.numel() and float(value.detach().max()) == float("inf"):
+        try:
+            value: Tensor = ops.margin(*self._args, gold, discount)[1]
+        except LabelError:
             self.require_allowed("gold", gold, self.score(gold))
+            raise
         return value
 
     def padded(self, y: Tensor) -> Tensor:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -21,7 +22,7 @@ def check_tensor(name: str, value: Tensor, rank: int, shape: str) -> None:
         raise ShapeError(name, shape, tuple(value.shape), f"give it {rank} axes")
 
 
-def same_kind(named: dict[str, Tensor | None]) -> list[Tensor | None]:
+def same_kind(named: dict[str, Tensor | None]) -> list[Any]:
     """The potentials on one device and in one floating dtype; half precision is computed in float32."""
     values = list(named.values())
     first = values[0]
