@@ -69,15 +69,19 @@ def _save(ctx: Any, *tensors: Tensor | None) -> None:
     ctx.save_for_backward(*tensors)
 
 
+def _max(*tensors: Any) -> tuple[Tensor, Tensor]:
+    return _viterbi(*tensors, "cpu")
+
+
 def _max_context(ctx: Any, inputs: Any, output: Any) -> None:
-    _save(ctx, *inputs[:3], output[0])
+    _save(ctx, *inputs, output[0])
 
 
 def _max_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
     *args, codes = ctx.saved_tensors
     if grad is None:
-        return (None,) * 4
-    return *score_backward(*args, codes.unsqueeze(0), grad.unsqueeze(0)), None, None
+        return (None,) * 3
+    return *score_backward(*args, codes.unsqueeze(0), grad.unsqueeze(0)), None
 
 
 def _gradient_outputs(segments: Tensor, transition: Tensor) -> tuple[Tensor, Tensor]:
@@ -286,8 +290,8 @@ _TWO = "(Tensor d_segments, Tensor d_transition)"
 
 viterbi = operator(f"semimarkov_viterbi({ARGS}, str backend) -> (Tensor codes, Tensor score)", _viterbi, _viterbi_fake)
 best_score = operator(
-    f"semimarkov_max({ARGS}, str backend) -> (Tensor codes, Tensor score)",
-    _viterbi,
+    f"semimarkov_max({ARGS}) -> (Tensor codes, Tensor score)",
+    _max,
     _viterbi_fake,
     setup_context=_max_context,
     backward=_max_backward,

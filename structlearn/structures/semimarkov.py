@@ -28,7 +28,7 @@ from structlearn.ops import choose_backend
 from structlearn.ops import semimarkov as ops
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import checks, segmentation, semimarkov_count
-from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
+from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.structures.segmentation import Segment
 
@@ -56,6 +56,8 @@ def total(semiring: Semiring, segments: Tensor, transition: Tensor, lengths: Ten
     ending = by_end(segments).unbind(1)
     between = (transition,) * n if transition.dim() == 2 else transition.unbind(1)
     whole = semiring.ones_like(segments.new_empty(b))
+    if n == 0:  # the sum over no positions keeps the result a function of the potentials
+        return whole + segments.sum((1, 2, 3))
     messages = [semiring.ones_like(segments.new_empty((b, c)))]
     for t in range(1, n + 1):
         recent = torch.stack(messages[: -w - 1 : -1], -2)
@@ -89,6 +91,7 @@ class SemiMarkov(Structure):
     """
 
     fields = ("segments", "transition")
+    named = SemiMarkovPotentials
 
     def __init__(
         self,
@@ -113,14 +116,13 @@ class SemiMarkov(Structure):
         ):
             raise ShapeError(
                 "transition",
-                f"(C, C) = ({c}, {c}) or (B, N-1, C, C) = ({b}, {max(n - 1, 0)}, {c}, {c})"
-                f" to match segments {tuple(segments.shape)}",
+                f"(C, C) = {(c, c)} or (B, N-1, C, C) = {(b, max(n - 1, 0), c, c)} to match segments {tuple(segments.shape)}",
                 tuple(transition.shape) if isinstance(transition, Tensor) else type(transition).__name__,
                 "labels come last in segments; transition is indexed [previous, current]",
             )
         self.segments: Tensor
         self.transition: Tensor
-        self.segments, self.transition = checks.same_kind({"segments": segments, "transition": transition})  # type: ignore[assignment]
+        self.segments, self.transition = checks.same_kind({"segments": segments, "transition": transition})
         self.lengths = checks.check_lengths("lengths", lengths, b, n, segments.device)
         self.backend = choose_backend(backend, segments.device.type, _NATIVE)
         if validate:
@@ -148,8 +150,7 @@ class SemiMarkov(Structure):
         return last < self.mask.sum(1)[:, None, None]
 
     def replace(self, **potentials: Tensor | None) -> Self:
-        given = {name: getattr(self, name) for name in self.fields} | potentials
-        return type(self)(**given, lengths=self.lengths, backend=self.backend)
+        return type(self)(**self._given(potentials), lengths=self.lengths, backend=self.backend)  # type: ignore[arg-type]
 
     def same_output(self, y: Tensor, z: Tensor) -> Tensor:
         return ((y == z) | ~self.mask).all(-1)
@@ -188,10 +189,7 @@ class SemiMarkov(Structure):
         with recording():
             segments = recordable(self.segments).requires_grad_()
             scores = self._reference(semiring, SemiMarkovPotentials(segments, recordable(self.transition)))
-            if scores.requires_grad:
-                hot = torch.stack([torch.autograd.grad(s.sum(), segments, retain_graph=True)[0] for s in scores])
-            else:
-                hot = segments.new_zeros((semiring.width, *segments.shape))
+            hot = torch.stack([torch.autograd.grad(s.sum(), segments, retain_graph=True)[0] for s in scores])
         scores = scores.detach()
         keep = self.mask & (scores > float("-inf"))[..., None]
         return segmentation.from_parts(hot).masked_fill(~keep, PAD), scores
@@ -204,11 +202,16 @@ class SemiMarkov(Structure):
         return y[0], scores[0]
 
     def max(self) -> Tensor:
-        if self.backend != "reference":
-            score: Tensor = ops.best_score(*self._args, self.backend)[1]
+        if self.backend == "cpu":
+            score: Tensor = ops.best_score(*self._args)[1]
             return score
-        best = self._reference(Max())[0]
-        return torch.where(best.detach() == float("-inf"), best.detach(), best)
+        if self.backend == "triton":
+            y, value = self._best()
+            missing = value == float("-inf")
+            scores = self.score(y.masked_fill(missing[:, None], 0))  # look-ups, to carry the gradient
+            return torch.where(missing, value, value + (scores - scores.detach()))
+        value = self._reference(Max())[0]
+        return torch.where(value == float("-inf"), value.detach(), value)
 
     def score(self, y: Tensor) -> Tensor:
         """s(y) for outputs (B, N), or (K, B, N) with scores (K, B); what y holds at padded positions is ignored."""
@@ -244,19 +247,8 @@ class SemiMarkov(Structure):
             return SemiMarkovPotentials(
                 *ops.backward(*self._args, values, scales, torch.ones_like(log_z), self.backend)
             )
-        differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
-        with recording():
-            leaves = {
-                name: x if differentiable and x.requires_grad else recordable(x).requires_grad_()
-                for name, x in self.potentials.items()
-            }
-            log_z = self.replace(**leaves).log_partition()
-            if not log_z.requires_grad:
-                return SemiMarkovPotentials(*(torch.zeros_like(x) for x in leaves.values()))
-            grads = torch.autograd.grad(
-                log_z.sum(), list(leaves.values()), create_graph=differentiable, materialize_grads=True
-            )
-        return SemiMarkovPotentials(*grads)
+        found: SemiMarkovPotentials = marginals_by_autograd(self)
+        return found
 
     def positions(self, y: Tensor) -> tuple[Tensor, Tensor, int, torch.dtype]:
         y = checks.check_label_tensor("y", y, tuple(self.segments.shape[:2]), self.segments.device)
@@ -299,8 +291,7 @@ class SemiMarkov(Structure):
         if self.backend == "cpu":
             value: Tensor = ops.entropy(*self._args)
             return value
-        log_z, mean = self._reference(Entropy()).unbind(0)
-        return (log_z - mean).masked_fill(log_z == float("-inf"), 0.0)
+        return self._reference(Entropy())[1]
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Outputs (k, B, N) and scores (k, B) of the k best, best first; the scores are differentiable."""
@@ -336,7 +327,7 @@ def _score_reference(segments: Tensor, transition: Tensor, y: Tensor) -> Tensor:
     """s(y) by look-ups, for outputs (..., B, N) with -1 at padded positions."""
     b, n, _, c = segments.shape
     if n == 0:
-        return segments.new_zeros(y.shape[:-1])
+        return segments.sum((1, 2, 3)).expand(y.shape[:-1])
     rows = torch.arange(b, device=segments.device)[:, None]
     places = torch.arange(n, device=segments.device)
     zero = segments.new_zeros(())

@@ -90,6 +90,8 @@ def _table(chain: SemiMarkov, segments: Tensor, step: Tensor | None, matrix_step
     empty = segments.new_full((b, c, size), NEG_INF)
     empty[..., 0] = 0.0
     table, messages = empty[:, 0], [empty]
+    if n == 0:
+        return table + segments.sum((1, 2, 3))[:, None]
     for t in range(1, n + 1):
         recent = torch.stack(messages[: -w - 1 : -1], -3)
         used = recent.shape[-3]
@@ -110,9 +112,6 @@ def _decode(chain: SemiMarkov, steps: tuple[Tensor | None, Tensor | None], size:
     with recording():
         segments = recordable(chain.segments).requires_grad_()
         entry = _table(chain, segments, *steps, size).gather(1, index[:, None]).squeeze(1)
-        if entry.requires_grad:
-            (hot,) = torch.autograd.grad(entry.sum(), segments)
-        else:
-            hot = torch.zeros_like(segments)
+        (hot,) = torch.autograd.grad(entry.sum(), segments)
     keep = chain.mask & (entry.detach() > NEG_INF)[:, None]
     return segmentation.from_parts(hot).masked_fill(~keep, PAD)

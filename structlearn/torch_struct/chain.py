@@ -40,7 +40,7 @@ def to_torch_struct(chain: LinearChain) -> Any:
         last = torch.arange(n, device=mask.device) == (lengths - 1)[:, None]
         unary = unary + torch.where(last[:, :, None], chain.end, 0.0)
     if n == 0:
-        unary = unary.new_zeros((b, 1, c))
+        unary = unary.sum(1, keepdim=True)
     first = unary.new_full((b, 1, c, c), FORBIDDEN)
     first[..., 0] = 0.0
     between = chain.transition.mT.expand(b, max(n - 1, 0), c, c)
