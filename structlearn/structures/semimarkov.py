@@ -116,7 +116,8 @@ class SemiMarkov(Structure):
         ):
             raise ShapeError(
                 "transition",
-                f"(C, C) = {(c, c)} or (B, N-1, C, C) = {(b, max(n - 1, 0), c, c)} to match segments {tuple(segments.shape)}",
+                f"(C, C) = {(c, c)} or (B, N-1, C, C) = {(b, max(n - 1, 0), c, c)}"
+                f" to match segments {tuple(segments.shape)}",
                 tuple(transition.shape) if isinstance(transition, Tensor) else type(transition).__name__,
                 "labels come last in segments; transition is indexed [previous, current]",
             )
