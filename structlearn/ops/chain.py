@@ -87,6 +87,7 @@ def _save_args(ctx: Any, args: Args, *more: Tensor) -> None:
 
 
 def _max_context(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.mark_non_differentiable(output[0])
     _save_args(ctx, inputs[:5], output[0])
 
 
@@ -202,6 +203,7 @@ def _margin_fake(*args: Any) -> tuple[Tensor, Tensor]:
 
 
 def _margin_context(ctx: Any, inputs: Any, output: Any) -> None:
+    ctx.mark_non_differentiable(output[0])
     _save_args(ctx, inputs[:5], output[0], inputs[5])
 
 
