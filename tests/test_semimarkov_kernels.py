@@ -29,8 +29,9 @@ def check(segments: Tensor, transition: Tensor, lengths: Tensor | None, dtype: t
         s = sl.SemiMarkov(*leaves, lengths=lengths, backend=backend)
         log_z, entropy, best = s.log_partition(), s.entropy(), s.max()
         dead = log_z == NEG_INF
-        gradients = torch.autograd.grad(torch.where(dead, 0.0, log_z).sum(), leaves, retain_graph=True)
-        curvature = torch.autograd.grad(torch.where(dead, 0.0, entropy).sum(), leaves)
+        options: dict[str, Any] = {"allow_unused": True, "materialize_grads": True}  # one position has no transition
+        gradients = torch.autograd.grad(torch.where(dead, 0.0, log_z).sum(), leaves, retain_graph=True, **options)
+        curvature = torch.autograd.grad(torch.where(dead, 0.0, entropy).sum(), leaves, **options)
         results.extend(x.detach().double() for x in (log_z, entropy, best, *gradients, *curvature))
     log_z = expected[0]
     tolerances = [atol] * 3 + [atol, atol * segments[:, :, 0, 0].numel()] * 2
@@ -165,8 +166,10 @@ def test_compiles_whole(backend: str) -> None:
 
     def function(segments: Tensor, transition: Tensor, lengths: Tensor) -> tuple[Tensor, ...]:
         s = sl.SemiMarkov(segments, transition, lengths=lengths, backend=backend)
-        codes, scores = s.topk(2)
-        return s.argmax(), s.max(), s.score(y), s.log_partition(), s.entropy(), codes, scores, *s.marginals()
+        values = s.max(), s.score(y), s.log_partition(), s.entropy()
+        if backend == "reference":  # reads outputs off gradients, which torch.compile does not trace
+            return values
+        return *values, s.argmax(), *s.topk(2), *s.marginals()
 
     results = []
     args = arguments()

@@ -41,6 +41,13 @@ struct Forward {
 
   T* slot(T* of, int64_t t) const { return of + (t & (ring - 1)) * Cp; }
 
+  // Zeros where nothing else is written, so that the kept values are a function of the arguments.
+  void blank(const Row& row) const {
+    if (N) std::fill_n(state.a(row.b, 0), C, T(0));
+    std::fill_n(state.a(row.b, row.n), (N - row.n) * 2 * C, T(0));
+    std::fill(row.scale + row.n, row.scale + N + 1, 0.0);
+  }
+
   // a_t and k_t.
   void end(Row& row, int64_t t, Scratch& s) const {
     const int64_t widths = std::min(W, t);
@@ -67,7 +74,7 @@ struct Forward {
         sum += load(slot(row.fractions, from) + c) * exp_allowed<T>(x);
       }
       store(row.a + c, sum);
-      if (state.values && t < N) store_row(state.a(row.b, t), c, C, sum);
+      if (state.values && t < row.n) store_row(state.a(row.b, t), c, C, sum);
     }
   }
 
@@ -102,6 +109,7 @@ struct Forward {
       const int64_t b = semi.order[begin + r];
       rows[r] = {b, semi.length(b), s.a.data + r * Cp, s.v.data + r * Cp, s.fractions.data + r * kept, s.heights.data + r * kept,
                  state.values ? state.scale(b) : s.scales.data() + r * (N + 1)};
+      if (state.values) blank(rows[r]);
       if (rows[r].n == 0) {
         log_z[b] = 0;
         continue;

@@ -69,15 +69,23 @@ def _save(ctx: Any, *tensors: Tensor | None) -> None:
     ctx.save_for_backward(*tensors)
 
 
-def _max(*tensors: Any) -> tuple[Tensor, Tensor]:
-    return _viterbi(*tensors, "cpu")
+def _best_score(*tensors: Any) -> tuple[Tensor, Tensor]:
+    """max_y s(y) (B,) and its codes (B,N)."""
+    codes, score = _viterbi(*tensors, "cpu")
+    return score, codes
+
+
+def _best_score_fake(*tensors: Any) -> tuple[Tensor, Tensor]:
+    codes, score = _viterbi_fake(*tensors)
+    return score, codes
 
 
 def _max_context(ctx: Any, inputs: Any, output: Any) -> None:
-    _save(ctx, *inputs, output[0])
+    ctx.mark_non_differentiable(output[1])
+    _save(ctx, *inputs, output[1])
 
 
-def _max_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
+def _max_backward(ctx: Any, grad: Tensor | None, _: None) -> Any:
     *args, codes = ctx.saved_tensors
     if grad is None:
         return (None,) * 3
@@ -290,9 +298,9 @@ _TWO = "(Tensor d_segments, Tensor d_transition)"
 
 viterbi = operator(f"semimarkov_viterbi({ARGS}, str backend) -> (Tensor codes, Tensor score)", _viterbi, _viterbi_fake)
 best_score = operator(
-    f"semimarkov_max({ARGS}) -> (Tensor codes, Tensor score)",
-    _max,
-    _viterbi_fake,
+    f"semimarkov_max({ARGS}) -> (Tensor score, Tensor codes)",
+    _best_score,
+    _best_score_fake,
     setup_context=_max_context,
     backward=_max_backward,
 )

@@ -204,7 +204,7 @@ class SemiMarkov(Structure):
 
     def max(self) -> Tensor:
         if self.backend == "cpu":
-            score: Tensor = ops.best_score(*self._args)[1]
+            score: Tensor = ops.best_score(*self._args)[0]
             return score
         if self.backend == "triton":
             y, value = self._best()
