@@ -9,6 +9,7 @@ from structlearn import semirings as semirings
 from structlearn.errors import StructLearnError as StructLearnError
 from structlearn.structures import Categorical as Categorical
 from structlearn.structures import LinearChain as LinearChain
+from structlearn.structures import SpanTree as SpanTree
 from structlearn.structures import Structure as Structure
 
 __version__ = "0.1.0"

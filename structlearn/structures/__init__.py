@@ -3,3 +3,4 @@
 from structlearn.structures.base import Structure as Structure
 from structlearn.structures.categorical import Categorical as Categorical
 from structlearn.structures.chain import LinearChain as LinearChain
+from structlearn.structures.span_tree import SpanTree as SpanTree
