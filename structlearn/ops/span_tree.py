@@ -16,7 +16,7 @@ from structlearn.errors import DerivativeError, LabelError
 from structlearn.ops._library import kernel
 from structlearn.ops._register import operator
 
-_ARGS = "Tensor spans, Tensor? lengths"
+ARGS = "Tensor spans, Tensor? lengths"
 _PACK = struct.Struct("2P7q").pack  # SpanTreeArgs of kernels/cpu/span_tree.h
 _ARRAYS, _SLACK = 6, 16  # SpanTreeChart::kArrays, kSlack
 
@@ -33,7 +33,7 @@ def _inner_contiguous(spans: Tensor) -> Tensor:
     return spans.contiguous()
 
 
-def _call(name: str, spans: Tensor, lengths: Tensor | None, *rest: Tensor | int | None) -> int:
+def call(name: str, spans: Tensor, lengths: Tensor | None, *rest: Tensor | int | None) -> int:
     """Runs a C++ kernel on the arguments and the outputs or options in ``rest``."""
     spans = _inner_contiguous(spans)
     if lengths is not None:
@@ -54,7 +54,7 @@ def _dense(spans: Tensor) -> Tensor:
 
 def _best(spans: Tensor, lengths: Tensor | None, backend: str) -> tuple[Tensor, Tensor]:
     labels, score = _best_fake(spans)
-    _call("best", spans, lengths, labels, score)
+    call("best", spans, lengths, labels, score)
     return labels, score
 
 
@@ -93,7 +93,7 @@ def _score(spans: Tensor, lengths: Tensor | None, labels: Tensor) -> Tensor:
     """sum of the potentials of trees (K,B,N,N), (K,B)."""
     labels = labels.contiguous()
     out = spans.new_empty(labels.shape[:2])
-    code = _call("score", spans, lengths, labels, labels.shape[0], out)
+    code = call("score", spans, lengths, labels, labels.shape[0], out)
     if code >= 0:
         raise not_a_tree(labels, code, spans.shape[1], spans.shape[3])
     return out
@@ -116,7 +116,7 @@ def _score_grad(ctx: Any, grad: Tensor | None) -> Any:
 def _score_backward(spans: Tensor, lengths: Tensor | None, labels: Tensor, grad: Tensor) -> Tensor:
     """Counts of the parts of trees (K,B,N,N), weighted by grad (K,B)."""
     d_spans = _dense(spans)
-    _call("score_backward", spans, lengths, labels.contiguous(), labels.shape[0], grad.contiguous(), d_spans)
+    call("score_backward", spans, lengths, labels.contiguous(), labels.shape[0], grad.contiguous(), d_spans)
     return d_spans
 
 
@@ -138,7 +138,7 @@ def _counts_grad(ctx: Any, direction: Tensor | None) -> Any:
 def _forward(spans: Tensor, lengths: Tensor | None, keep: bool, backend: str) -> tuple[Tensor, Tensor]:
     """log Z (B,) and, if keep, what backward needs, in a form of the backend's own."""
     log_z, chart = _forward_fake(spans, lengths, keep, backend)
-    _call("forward", spans, lengths, log_z, chart if keep else 0)
+    call("forward", spans, lengths, log_z, chart if keep else 0)
     return log_z, chart
 
 
@@ -168,7 +168,7 @@ def _forward_grad(ctx: Any, grad: Tensor | None, _: None) -> Any:
 def _backward(spans: Tensor, lengths: Tensor | None, chart: Tensor, log_z: Tensor, grad: Tensor, backend: str) -> Tensor:
     """sum_b grad_b d log Z_b / d spans."""
     d_spans = _dense(spans)
-    _call("backward", spans, lengths, chart, grad.contiguous(), d_spans)
+    call("backward", spans, lengths, chart, grad.contiguous(), d_spans)
     return d_spans
 
 
@@ -197,7 +197,7 @@ def _backward_grad(ctx: Any, direction: Tensor | None) -> Any:
 def _second(spans: Tensor, lengths: Tensor | None, grad: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
     """(d log Z_b . v (B,), sum_b grad_b (d^2 log Z_b) v) for a direction v."""
     along, curvature = _second_fake(spans)
-    _call("second", spans, lengths, grad.contiguous(), direction.contiguous(), along, curvature)
+    call("second", spans, lengths, grad.contiguous(), direction.contiguous(), along, curvature)
     return along, curvature
 
 
@@ -217,7 +217,7 @@ def _entropy(spans: Tensor, lengths: Tensor | None) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
     log_z = _forward(spans, lengths, False, "cpu")[0]
     mean = torch.empty_like(log_z)
-    _call("second", spans, lengths, 0, _finite(spans), mean, 0)
+    call("second", spans, lengths, 0, _finite(spans), mean, 0)
     return (log_z - mean).masked_fill_(log_z == float("-inf"), 0.0)
 
 
@@ -240,7 +240,7 @@ def _entropy_grad(ctx: Any, grad: Tensor | None) -> Any:
 
 def _kbest(spans: Tensor, lengths: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
     labels, scores = _kbest_fake(spans, lengths, k)
-    _call("kbest", spans, lengths, k, labels, scores)
+    call("kbest", spans, lengths, k, labels, scores)
     return labels, scores
 
 
@@ -251,7 +251,7 @@ def _kbest_fake(spans: Tensor, lengths: Tensor | None, k: int) -> tuple[Tensor, 
 def _sample(spans: Tensor, lengths: Tensor | None, uniform: Tensor, backend: str) -> Tensor:
     """Trees (S,B,N,N) by inverse CDF from uniform (S,B,2N-1,2), from the whole sentence down."""
     labels = _sample_fake(spans, lengths, uniform, backend)
-    _call("sample", spans, lengths, uniform.contiguous(), uniform.shape[0], labels)
+    call("sample", spans, lengths, uniform.contiguous(), uniform.shape[0], labels)
     return labels
 
 
@@ -259,55 +259,55 @@ def _sample_fake(spans: Tensor, lengths: Tensor | None, uniform: Tensor, backend
     return spans.new_empty((uniform.shape[0], *spans.shape[:3]), dtype=torch.int64)
 
 
-best = operator(f"span_tree_best({_ARGS}, str backend) -> (Tensor labels, Tensor score)", _best, _best_fake)
+best = operator(f"span_tree_best({ARGS}, str backend) -> (Tensor labels, Tensor score)", _best, _best_fake)
 best_score = operator(
-    f"span_tree_max({_ARGS}, str backend) -> (Tensor labels, Tensor score)",
+    f"span_tree_max({ARGS}, str backend) -> (Tensor labels, Tensor score)",
     _best,
     _best_fake,
     setup_context=_best_context,
     backward=_best_grad,
 )
 score_backward = operator(
-    f"span_tree_score_backward({_ARGS}, Tensor labels, Tensor grad) -> Tensor",
+    f"span_tree_score_backward({ARGS}, Tensor labels, Tensor grad) -> Tensor",
     _score_backward,
     _score_backward_fake,
     setup_context=_counts_context,
     backward=_counts_grad,
 )
 score = operator(
-    f"span_tree_score({_ARGS}, Tensor labels) -> Tensor",
+    f"span_tree_score({ARGS}, Tensor labels) -> Tensor",
     _score,
     _score_fake,
     setup_context=_score_context,
     backward=_score_grad,
 )
 second = operator(
-    f"span_tree_second({_ARGS}, Tensor grad, Tensor direction) -> (Tensor along, Tensor d_spans)",
+    f"span_tree_second({ARGS}, Tensor grad, Tensor direction) -> (Tensor along, Tensor d_spans)",
     _second,
     _second_fake,
     setup_context=lambda ctx, inputs, output: None,
     backward=_no_third,
 )
 backward = operator(
-    f"span_tree_backward({_ARGS}, Tensor chart, Tensor log_z, Tensor grad, str backend) -> Tensor",
+    f"span_tree_backward({ARGS}, Tensor chart, Tensor log_z, Tensor grad, str backend) -> Tensor",
     _backward,
     _backward_fake,
     setup_context=_backward_context,
     backward=_backward_grad,
 )
 forward = operator(
-    f"span_tree_forward({_ARGS}, bool keep, str backend) -> (Tensor log_z, Tensor chart)",
+    f"span_tree_forward({ARGS}, bool keep, str backend) -> (Tensor log_z, Tensor chart)",
     _forward,
     _forward_fake,
     setup_context=_forward_context,
     backward=_forward_grad,
 )
 entropy = operator(
-    f"span_tree_entropy({_ARGS}) -> Tensor",
+    f"span_tree_entropy({ARGS}) -> Tensor",
     _entropy,
     _entropy_fake,
     setup_context=_entropy_context,
     backward=_entropy_grad,
 )
-kbest = operator(f"span_tree_kbest({_ARGS}, int k) -> (Tensor labels, Tensor scores)", _kbest, _kbest_fake)
-sample = operator(f"span_tree_sample({_ARGS}, Tensor uniform, str backend) -> Tensor", _sample, _sample_fake)
+kbest = operator(f"span_tree_kbest({ARGS}, int k) -> (Tensor labels, Tensor scores)", _kbest, _kbest_fake)
+sample = operator(f"span_tree_sample({ARGS}, Tensor uniform, str backend) -> Tensor", _sample, _sample_fake)

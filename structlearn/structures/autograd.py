@@ -5,16 +5,16 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from structlearn.structures.base import Structure
+from structlearn.structures.base import Structure, recordable, recording
 
 
 def log_partition_gradient(structure: Structure) -> dict[str, Tensor]:
     """d (sum_b log Z_b) / d potentials by field name, differentiable where the potentials are."""
     given = structure.potentials
     differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in given.values())
-    with torch.enable_grad():
+    with recording():
         leaves = {
-            name: x if differentiable and x.requires_grad else x.detach().requires_grad_() for name, x in given.items()
+            name: x if differentiable and x.requires_grad else recordable(x).requires_grad_() for name, x in given.items()
         }
         log_z = structure.replace(**leaves).log_partition()
         grads = torch.autograd.grad(

@@ -14,6 +14,7 @@ Recurrence over any semiring, by width:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
@@ -24,9 +25,10 @@ from structlearn.errors import ShapeError
 from structlearn.ops import choose_backend
 from structlearn.ops import span_tree as ops
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
-from structlearn.structures import charts, checks
+from structlearn.structures import charts, checks, span_tree_count
 from structlearn.structures.autograd import log_partition_gradient
-from structlearn.structures.base import PAD, Structure, check_count
+from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
+from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.trees import Tree
 
 _NATIVE = ("reference", "cpu", "torch-struct")
@@ -39,13 +41,16 @@ class SpanTreePotentials(NamedTuple):
 
 
 def total(semiring: Semiring, spans: Tensor, lengths: Tensor) -> Tensor:
-    """The recurrence above, (width, B). Padded spans must hold numbers; they do not change the result."""
-    b, n = spans.shape[:2]
+    """The recurrence above, (width, B), for elements (width, B, N, N, L) of the semiring and lengths (B,).
+
+    Padded spans must hold numbers; they do not change the result.
+    """
+    b, n = spans.shape[1:3]
     one = semiring.ones_like(spans.new_empty(b))
-    if n == 0:
-        return one
+    if n == 0:  # the sum over no spans keeps the result a function of the potentials
+        return one + spans.sum((2, 3, 4))
     # by_width[w-1]: (width, B, N-w+1), the spans of w words by their first one.
-    labels = [semiring.lift(spans.diagonal(w, 1, 2).movedim(-1, 1)) for w in range(n)]
+    labels = [spans.diagonal(w, 2, 3).movedim(-1, 2) for w in range(n)]
     by_width = [semiring.sum(labels[0], -1)]
     for w in range(1, n):
         starts = n - w
@@ -106,9 +111,7 @@ class SpanTree(Structure):
     @property
     def mask(self) -> Tensor:
         """(B, N, N), true at the spans of each sentence."""
-        n = self.spans.shape[1]
-        last = checks.unpadded(self.lengths, self.batch_size, n, self.spans.device)
-        return last[:, None, :] & torch.ones((n, n), dtype=torch.bool, device=last.device).triu()
+        return charts.span_mask(self.lengths, *self.spans.shape[:2], self.spans.device)
 
     def replace(self, **potentials: Tensor | None) -> Self:
         return type(self)(potentials.get("spans", self.spans), lengths=self.lengths, backend=self.backend)  # type: ignore[arg-type]
@@ -116,6 +119,15 @@ class SpanTree(Structure):
     def same_output(self, y: Tensor, z: Tensor) -> Tensor:
         """Whether trees (..., B, N, N) are equal, (..., B)."""
         return ((y == z) | ~self.mask).flatten(-2).all(-1)
+
+    def padded(self, y: Tensor) -> Tensor:
+        return y.masked_fill(~self.mask, PAD)
+
+    def max_by_count(self, counter: Counter) -> CountTable:
+        return span_tree_count.max_by_count(self, counter)
+
+    def best_by_count(self, counter: Counter, offset: Tensor, slope: Tensor) -> CountedBest:
+        return span_tree_count.best_by_count(self, counter, offset, slope)
 
     def trees(
         self, y: Tensor, words: Sequence[Sequence[str]] | None = None, labels: Sequence[str] | None = None
@@ -132,21 +144,26 @@ class SpanTree(Structure):
 
     def _reference(self, semiring: Semiring, spans: Tensor | None = None) -> Tensor:
         spans = (self.spans if spans is None else spans).masked_fill(~self.mask[..., None], 0.0)
-        lengths = self.lengths if self.lengths is not None else spans.new_full((spans.shape[0],), spans.shape[1], dtype=torch.int64)
-        return total(semiring, spans, lengths)
+        return total(semiring, semiring.lift(spans), self._lengths)
+
+    @property
+    def _lengths(self) -> Tensor:
+        if self.lengths is not None:
+            return self.lengths
+        return torch.full((self.batch_size,), self.spans.shape[1], device=self.spans.device)
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
-        """Labels (width, B, N, N) and totals (width, B): the parts of output i are the gradient of total i."""
-        with torch.enable_grad():
-            spans = self.spans.detach().requires_grad_()
+        """Charts (width, B, N, N) and totals (width, B): the parts of output i are the gradient of total i."""
+        with recording():
+            spans = recordable(self.spans).requires_grad_()
             scores = self._reference(semiring, spans)
-            if scores.requires_grad:
-                hot = torch.stack([torch.autograd.grad(s.sum(), spans, retain_graph=True)[0] for s in scores])
-            else:
-                hot = spans.new_zeros((semiring.width, *spans.shape))
-        scores = scores.detach()
+            return self._charts(scores, scores, spans), scores.detach()
+
+    def _charts(self, totals: Tensor, scores: Tensor, spans: Tensor) -> Tensor:
+        """The parts (..., B, N, N) of outputs whose indicator is the gradient of ``totals`` (..., B), PAD if forbidden."""
+        hot = torch.stack([torch.autograd.grad(s.sum(), spans, retain_graph=True)[0] for s in totals])
         keep = (hot.amax(-1) > 0.5) & self.mask & (scores > float("-inf"))[..., None, None]
-        return hot.argmax(-1).masked_fill(~keep, PAD), scores
+        return hot.argmax(-1).masked_fill(~keep, PAD)
 
     def _best(self) -> tuple[Tensor, Tensor]:
         if self.backend == "reference":
@@ -165,7 +182,7 @@ class SpanTree(Structure):
         """s(y) for trees (B, N, N), or (..., B, N, N) with scores (..., B); padded spans are ignored."""
         y = checks.check_label_tensor("y", y, tuple(self.spans.shape[:3]), self.spans.device)
         if self.backend == "cpu":
-            scores: Tensor = ops.score(self.spans, self.lengths, y.reshape(-1, *y.shape[-3:]))
+            scores: Tensor = ops.score(self.spans, self.lengths, y.reshape(math.prod(y.shape[:-3]), *y.shape[-3:]))
             return scores.view(y.shape[:-2])
         used = (y != PAD) & self.mask
         charts.check_trees(y, self.mask, self.spans.shape[3])
