@@ -27,17 +27,10 @@ int64_t margin(const ChainArgs* args, int64_t* labels, const T* discount, T* val
   parallel_for(chain.groups, chain.workers(), [&](int64_t g, int worker) { run.group(g, worker); });
   for (int64_t b = 0; b < B; ++b) {
     const int64_t n = chain.length(b), *y = labels + b * N, *z = gold + b * N;
-    T sum = 0;
     if (value[b] == kNegInf<T>) y = z;
-    for (int64_t t = 0; t < n; ++t) {
-      if (y[t] != z[t]) sum += (discount ? discount[b * N + t] : T(1)) + chain.unary(b, t)[y[t]] - chain.unary(b, t)[z[t]];
-      if (t && (y[t] != z[t] || y[t - 1] != z[t - 1])) {
-        const T* m = chain.transition(b, t - 1);
-        sum += m[y[t - 1] * C + y[t]] - m[z[t - 1] * C + z[t]];
-      }
-    }
-    if (n && chain.start && y[0] != z[0]) sum += chain.start[y[0]] - chain.start[z[0]];
-    if (n && chain.end && y[n - 1] != z[n - 1]) sum += chain.end[y[n - 1]] - chain.end[z[n - 1]];
+    T sum = chain.difference(b, y, z);
+    for (int64_t t = 0; t < n; ++t)
+      if (y[t] != z[t]) sum += discount ? discount[b * N + t] : T(1);
     value[b] = sum;
   }
   return -1;

@@ -21,9 +21,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structlearn.costs import Cost
+from structlearn.costs import Cost, Hamming
 from structlearn.errors import InferenceError
-from structlearn.structures import Structure
+from structlearn.ops import chain_count as ops
+from structlearn.structures import LinearChain, Structure
 
 # Each round halves the gap or better on random chains; more than this means a flat bound.
 MAX_ROUNDS = 40
@@ -47,6 +48,10 @@ def find(
     structure: Structure, gold: Any, cost: Cost, gold_score: Tensor, rescaling: str, squared: bool
 ) -> tuple[Any, Tensor]:
     """The most violated output and whether it is proven; unproven instances are solved by counting where possible."""
+    if isinstance(structure, LinearChain) and structure.backend == "cpu" and type(cost) is Hamming:
+        native = _on_chain(structure, gold, cost, gold_score, rescaling, squared)
+        if native is not None:
+            return native
     additive = cost.additive(structure, gold)
     if additive is None:
         raise InferenceError(
@@ -61,6 +66,34 @@ def find(
 
     y, exact = violation.find(structure, gold, cost, gold_score, rescaling, squared, "exact")
     return structure.choose(proven, best_y, y), proven | exact
+
+
+def _on_chain(
+    chain: LinearChain, gold: Tensor, cost: Hamming, gold_score: Tensor, rescaling: str, squared: bool
+) -> tuple[Tensor, Tensor] | None:
+    """The same search in one kernel, for Hamming costs whose mistakes are whole numbers; None for others."""
+    lengths = chain.lengths
+    longest = chain.unary.shape[1]
+    discount = weight = None
+    unit = torch.ones_like(gold_score)
+    size = longest + 1
+    if not cost.plain:
+        discount = cost.discount(chain, gold)
+        if discount is None:
+            return None
+        if cost.normalize and lengths is not None:
+            unit = unit / lengths.clamp(min=1)
+        elif cost.normalize:
+            unit = unit / max(longest, 1)
+        weight = (discount / unit[:, None]).round()
+        if bool(((weight * unit[:, None] - discount).abs() > 1e-6 * discount.abs()).any()):
+            return None
+        size = int(weight.sum(-1).max()) + 1 if weight.numel() else 1
+    levels = torch.arange(size, dtype=unit.dtype) * unit[:, None]
+    labels, proven = ops.search(
+        *chain._args, gold, discount, weight, levels, gold_score, rescaling == "slack", squared, MAX_ROUNDS
+    )
+    return labels, proven > 0
 
 
 class _Bound:

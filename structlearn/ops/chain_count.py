@@ -39,6 +39,30 @@ def _best_by_count_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     )
 
 
+def _search(*args: Any) -> tuple[Tensor, Tensor]:
+    """Most violated labels (B,N), and how each was proven (B,): 1 by the bound, 2 by counting."""
+    *tensors, gold, discount, weight, levels, gold_score, slack, squared, rounds = args
+    outputs = _search_fake(*args)
+    most = 1 if weight is None else int(weight.max()) if weight.numel() else 0
+    discount = None if discount is None else discount.to(levels.dtype).contiguous()
+    call(
+        "search", tuple(tensors), gold.contiguous(), discount, _int32(weight), levels.contiguous(),  # type: ignore[arg-type]
+        gold_score.contiguous(), levels.shape[1], int(slack), int(squared), rounds, most, *outputs,
+    )  # fmt: skip
+    return outputs
+
+
+def _search_fake(*args: Any) -> tuple[Tensor, Tensor]:
+    gold = args[5]
+    return torch.empty_like(gold, memory_format=torch.contiguous_format), gold.new_empty(gold.shape[0])
+
+
+search = operator(
+    f"chain_search({ARGS}, Tensor gold, Tensor? discount, Tensor? weight, Tensor levels, Tensor gold_score,"
+    " bool slack, bool squared, int rounds) -> (Tensor labels, Tensor proven)",
+    _search,
+    _search_fake,
+)
 best_by_count = operator(
     f"chain_best_by_count({ARGS}, Tensor? unary_step, Tensor? classes, Tensor? following, Tensor? step, Tensor? last,"
     " SymInt size, Tensor offset, Tensor slope, str backend)"
