@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -30,6 +30,9 @@ from structlearn.structures.autograd import log_partition_gradient
 from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.trees import Tree
+
+if TYPE_CHECKING:
+    from structlearn.torch_struct_trees import SpanTreeQueries
 
 _NATIVE = ("reference", "cpu", "torch-struct")
 
@@ -142,6 +145,12 @@ class SpanTree(Structure):
         names = labels or [str(label) for label in range(self.spans.shape[3])]
         return charts.trees(y, self.mask, lambda label, start, end: names[label], words)
 
+    @property
+    def _through_torch_struct(self) -> SpanTreeQueries:
+        from structlearn.torch_struct_trees import SpanTreeQueries
+
+        return SpanTreeQueries(self)
+
     def _reference(self, semiring: Semiring, spans: Tensor | None = None) -> Tensor:
         spans = (self.spans if spans is None else spans).masked_fill(~self.mask[..., None], 0.0)
         return total(semiring, semiring.lift(spans), self._lengths)
@@ -169,14 +178,19 @@ class SpanTree(Structure):
         if self.backend == "reference":
             labels, scores = self._reference_outputs(Max())
             return labels[0], scores[0]
+        if self.backend == "torch-struct":
+            return self._through_torch_struct.best()
         labels, score = ops.best(self.spans, self.lengths, self.backend)
         return labels, score
 
     def max(self) -> Tensor:
         if self.backend == "reference":
-            return self._reference(Max())[0]
-        best: Tensor = ops.best_score(self.spans, self.lengths, self.backend)[1]
-        return best
+            best = self._reference(Max())[0]
+            return torch.where(best == float("-inf"), best.detach(), best)  # no output, no gradient
+        if self.backend == "torch-struct":
+            return self._through_torch_struct.max()
+        score: Tensor = ops.best_score(self.spans, self.lengths, self.backend)[1]
+        return score
 
     def score(self, y: Tensor) -> Tensor:
         """s(y) for trees (B, N, N), or (..., B, N, N) with scores (..., B); padded spans are ignored."""
@@ -192,6 +206,8 @@ class SpanTree(Structure):
     def log_partition(self) -> Tensor:
         if self.backend == "reference":
             return self._reference(Log())[0]
+        if self.backend == "torch-struct":
+            return self._through_torch_struct.log_partition()
         keep = torch.is_grad_enabled() and self.spans.requires_grad
         log_z: Tensor = ops.forward(self.spans, self.lengths, keep, self.backend)[0]
         return log_z
