@@ -19,8 +19,11 @@ Role = Literal["ours", "peer", "wrapped", "level", "roofline"]
 
 # After a parallel region, OpenMP threads of the previous contestant spin for about a millisecond before they sleep.
 SETTLE_SECONDS = 0.002
-# A timed sample repeats the call until it lasts this long: 1000 times the resolution and jitter of the clock.
-SAMPLE_SECONDS = 0.004
+# A timed sample repeats the call until it lasts this long: 1000 times the resolution of the clock, yet shorter than a
+# time slice of the scheduler (about 3 ms), which a process that has just slept gets whole even on a busy machine.
+SAMPLE_SECONDS = 0.001
+# So many undisturbed samples are enough to leave the others out.
+CALM_SAMPLES = 5
 # A call that takes longer than this fills the caches by itself, so the untimed call before each sample is left out.
 LONG_CALL_SECONDS = 0.1
 # Calls beyond this are timed once.
@@ -100,7 +103,7 @@ class Row:
 class Effort:
     """How long to measure: at most `rounds` samples each, at least `fewest`, about `seconds` for each contestant."""
 
-    rounds: int = 30
+    rounds: int = 60
     fewest: int = 5
     seconds: float = 0.8
 
@@ -118,9 +121,9 @@ class Timing:
 
     @property
     def calm(self) -> list[float]:
-        """Seconds a call of the samples in which no other process took a core away, if they are half of all or more."""
+        """Seconds a call of the samples in which no other process took a core away, if there are enough of them."""
         calm = [wall for wall, count in zip(self.walls, self.preempted, strict=True) if count == 0]
-        return calm if 2 * len(calm) >= len(self.walls) else self.walls
+        return calm if len(calm) >= CALM_SAMPLES else self.walls
 
     @property
     def median(self) -> float:

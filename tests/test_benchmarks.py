@@ -153,17 +153,17 @@ def test_absent_and_failing_peers_are_listed() -> None:
         raise RuntimeError("does not run")
 
     absent = Contestant("absent", lambda case: lambda: None, requires=("no_such_module_anywhere",))
-    large = Contestant("large", lambda case: lambda: None, cannot=lambda case: "out of memory (32 GiB asked)")
+    large = Contestant("large", lambda case: lambda: None, cannot=lambda case: "out of memory (33 GB asked)")
     found = _measure(VITERBI, chain_case((2, 4, 3)), absent, large, _entrant("failing", fail))
     assert found["absent"].status == "not installed (no_such_module_anywhere)"
-    assert found["large"].status == "out of memory (32 GiB asked)"
+    assert found["large"].status == "out of memory (33 GB asked)"
     assert found["failing"].status == "failed: RuntimeError: does not run"
     lines = "\n".join(report.table(list(found.values())))
     for status in (row.status for row in found.values()):
         assert status in lines
 
 
-def test_torch_struct_is_not_asked_for_32_gib() -> None:
+def test_torch_struct_is_not_asked_for_more_than_there_is() -> None:
     (contestant,) = (c for c in contestants("chain_viterbi") if c.name == "torch-struct")
     reason = contestant.cannot(ChainCase((512, 1000, 500), *[np.zeros(0)] * 3))  # type: ignore[arg-type]
     assert reason is not None
@@ -200,8 +200,9 @@ def test_contestants_take_turns() -> None:
 
 
 def test_disturbed_samples_do_not_count() -> None:
-    assert harness.Timing(walls=[1.0, 9.0, 2.0, 3.0], preempted=[0, 4, 0, 0]).median == 2.0
-    assert harness.Timing(walls=[1.0, 9.0, 8.0, 7.0], preempted=[0, 4, 1, 1]).median == 7.5
+    walls = [1.0, 2.0, 3.0, 4.0, 5.0, 9.0, 9.0, 9.0]
+    assert harness.Timing(walls=walls, preempted=[0] * 5 + [1, 4, 2]).median == 3.0
+    assert harness.Timing(walls=walls, preempted=[0] * 4 + [1, 1, 4, 2]).median == 4.5
 
 
 def test_bars_and_slopes() -> None:

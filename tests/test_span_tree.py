@@ -88,7 +88,7 @@ def test_second_derivatives(backend: str) -> None:
         lambda x: make(x).marginals().spans,
         lambda x: make(x).entropy(),
         lambda x: make(x).max(),
-        lambda x: make(x).topk(3)[1],
+        lambda x: make(x).topk(3)[1][:, :2],
     ):
         assert torch.autograd.gradcheck(f, spans)
     assert torch.autograd.gradgradcheck(lambda x: make(x).log_partition(), spans)

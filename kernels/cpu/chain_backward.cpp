@@ -5,7 +5,9 @@
 // Both are normalised by their own sums, so no scale has to be stored. The shared transition's
 // gradient E * sum_t a_{t-1}^T x_t is a matrix product over rows and positions: pairs of vectors are
 // collected and added as updates of rank kDepth. A row whose sum falls below kSafe is done again in
-// log space; since its pairs are already in the group's sum, the group starts again without it.
+// log space; since its pairs are already in the group's sum, the group starts again without it. The
+// sum at t bounds what b_{t-1} can have lost before its scaling: sum_p a_{t-1}[p] b~[p], with the
+// largest a_{t-1} brought to 1, is that sum.
 #include "chain_log.h"
 #include "chain_scaled.h"
 

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-LIBRARY = torch.library.Library("structlearn", "DEF")
+LIBRARY = torch.library.Library("structlearn", "DEF")  # type: ignore[no-untyped-call]
 
 _PLAIN = (Tensor, torch.nn.Parameter)
 
@@ -42,8 +42,8 @@ def operator(
     The first argument is a tensor. Without ``backward`` the results carry no gradient.
     """
     name = schema.partition("(")[0]
-    LIBRARY.define(schema)
-    LIBRARY.impl(name, forward, "CompositeExplicitAutograd")
+    LIBRARY.define(schema)  # type: ignore[no-untyped-call]
+    LIBRARY.impl(name, forward, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"structlearn::{name}", fake, lib=LIBRARY)
     op = getattr(torch.ops.structlearn, name).default
 
@@ -65,7 +65,7 @@ def operator(
         setup_context(ctx, args, results)
         return results
 
-    function = type(
+    function: Any = type(
         name,
         (torch.autograd.Function,),
         {"forward": staticmethod(forward_in_context), "backward": staticmethod(backward)},

@@ -93,8 +93,8 @@ def _max_context(ctx: Any, inputs: Any, output: Any) -> None:
 def _max_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
     *args, labels = ctx.saved_tensors
     if grad is None:
-        return (None,) * 6
-    return *_gradients(args, score_backward(*args, labels.unsqueeze(0), grad.unsqueeze(0))), None
+        return (None,) * 5
+    return _gradients(args, score_backward(*args, labels.unsqueeze(0), grad.unsqueeze(0)))
 
 
 def _gradients(args: Any, results: Any) -> tuple[Tensor | None, ...]:
@@ -113,7 +113,9 @@ def _gradient_outputs(args: Any) -> tuple[Tensor, ...]:
 
 
 def _check_place(place: int, labels: Tensor, unary: Tensor) -> None:
-    """Raises for the flat place in labels (K,B,N) that a kernel found out of range; -1 is none."""
+    """Raises for the flat place in labels (K,B,N) that a kernel found out of range; -1 is none, -2 a forbidden gold."""
+    if place == -2:
+        raise LabelError("gold", "an output that the potentials allow", "score -inf", "relax the mask that forbids it")
     if place >= 0:
         n, c = unary.shape[1:]
         k, b, t = place // (n * unary.shape[0]), place // n % unary.shape[0], place % n
@@ -130,7 +132,7 @@ def _score(*args: Any) -> Tensor:
     *tensors, labels = args
     unary = tensors[0]
     labels = labels.contiguous()
-    out = unary.new_empty(labels.shape[:2])
+    out: Tensor = unary.new_empty(labels.shape[:2])
     place = call("score", tuple(tensors), labels, labels.shape[0], out)  # type: ignore[arg-type]
     _check_place(place, labels, unary)
     return out
@@ -159,7 +161,7 @@ def _score_backward(*args: Any) -> tuple[Tensor, ...]:
     return outputs
 
 
-def _score_backward_fake(*args: Any) -> tuple[Tensor, ...]:
+def _gradient_fake(*args: Any) -> tuple[Tensor, ...]:
     return _gradient_outputs(args[:5])
 
 
@@ -179,35 +181,53 @@ def _given(args: Any, directions: Any) -> list[Tensor | None]:
 def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
     """The counts are linear in grad alone: their derivative along directions is the directions' score."""
     *args, labels = ctx.saved_tensors
-    moved = _given(args, directions)
-    return *(None,) * 6, score(*moved, args[4], labels)
+    along = score(*_given(args, directions), args[4], labels.clamp(min=0))
+    infeasible = (labels[..., :1] < 0).any(-1)
+    return *(None,) * 6, along.masked_fill(infeasible, 0.0)
 
 
 def _margin(*args: Any) -> tuple[Tensor, Tensor]:
-    """Labels (2,B,N) of the most violated output and gold, and max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold)."""
+    """max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold), (B,), and the labels (B,N) of that y."""
     *tensors, gold, discount = args
-    unary = tensors[0]
-    labels = torch.empty((2, *gold.shape), dtype=torch.int64)
-    labels[1] = gold
-    value = unary.new_empty(unary.shape[0])
-    discount = None if discount is None else discount.to(unary.dtype).contiguous()
-    _check_place(call("margin", tuple(tensors), labels, discount, value), labels[1:], unary)  # type: ignore[arg-type]
+    labels, value = _margin_fake(*args)
+    gold = gold.contiguous()
+    discount = None if discount is None else discount.to(value.dtype).contiguous()
+    _check_place(call("margin", tuple(tensors), gold, discount, labels, value), gold.unsqueeze(0), tensors[0])  # type: ignore[arg-type]
     return labels, value
 
 
 def _margin_fake(*args: Any) -> tuple[Tensor, Tensor]:
-    return args[0].new_empty((2, *args[5].shape), dtype=torch.int64), args[0].new_empty(args[0].shape[0])
+    unary, gold = args[0], args[5]
+    return torch.empty(gold.shape, dtype=torch.int64, device=gold.device), unary.new_empty(unary.shape[0])
 
 
 def _margin_context(ctx: Any, inputs: Any, output: Any) -> None:
-    _save_args(ctx, inputs[:5], output[0])
+    _save_args(ctx, inputs[:5], output[0], inputs[5])
 
 
 def _margin_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
-    *args, labels = ctx.saved_tensors
+    *args, labels, gold = ctx.saved_tensors
     if grad is None:
         return (None,) * 7
-    return *_gradients(args, score_backward(*args, labels, torch.stack([grad, -grad]))), None, None
+    return *_gradients(args, difference_backward(*args, labels, gold, grad)), None, None
+
+
+def _difference_backward(*args: Any) -> tuple[Tensor, ...]:
+    """grad_b times the parts of y (B,N) minus the parts of z (B,N)."""
+    *tensors, y, z, grad = args
+    outputs = _gradient_outputs(tensors)
+    call("difference_backward", tuple(tensors), y.contiguous(), z.contiguous(), grad.contiguous(), *outputs)  # type: ignore[arg-type]
+    return outputs
+
+
+def _difference_context(ctx: Any, inputs: Any, output: Any) -> None:
+    _save_args(ctx, inputs[:5], inputs[5], inputs[6])
+
+
+def _difference_grad(ctx: Any, *directions: Tensor | None) -> Any:
+    *args, y, z = ctx.saved_tensors
+    first, second_ = score(*_given(args, directions), args[4], torch.stack([y, z])).unbind(0)
+    return *(None,) * 7, first - second_
 
 
 def _forward(*args: Any) -> tuple[Tensor, Tensor]:
@@ -217,7 +237,7 @@ def _forward(*args: Any) -> tuple[Tensor, Tensor]:
         return _gpu().forward(*tensors)  # type: ignore[no-any-return]
     unary = tensors[0]
     log_z = unary.new_empty(unary.shape[0])
-    alpha = torch.empty(unary.shape if keep else 0, dtype=unary.dtype)
+    alpha = unary.new_empty(unary.shape if keep else 0)
     call("forward", tuple(tensors), log_z, alpha if keep else 0)  # type: ignore[arg-type]
     return log_z, alpha
 
@@ -253,10 +273,6 @@ def _backward(*args: Any) -> tuple[Tensor, ...]:
     return outputs
 
 
-def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
-    return _gradient_outputs(args[:5])
-
-
 def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.backend = inputs[8]
     _save_args(ctx, inputs[:5], inputs[7])
@@ -265,9 +281,8 @@ def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
 def _backward_grad(ctx: Any, *directions: Tensor | None) -> Any:
     *args, grad = ctx.saved_tensors
     if ctx.backend == "triton":
-        raise DerivativeError(
-            "backend", "'cpu' or 'reference' for a second derivative of log_partition", "'triton'", "pass backend='reference'"
-        )
+        expected = "'cpu' or 'reference' for a second derivative of log_partition"
+        raise DerivativeError("backend", expected, "'triton'", "pass backend='reference'")
     along, *curvature = second(*args, grad, *_given(args, directions))
     return *_gradients(args, curvature), None, None, along, None
 
@@ -288,11 +303,9 @@ def _second_fake(*args: Any) -> tuple[Tensor, ...]:
 
 def _entropy(*tensors: Any) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
-    unary = tensors[0]
-    log_z = _forward(*tensors, False, "cpu")[0]
-    mean = torch.empty_like(log_z)
-    call("second", tensors, 0, *_finite(tensors), mean, 0, 0, 0, 0)
-    return (log_z - mean).masked_fill_(log_z == float("-inf"), 0.0) if unary.shape[1] else log_z
+    out: Tensor = tensors[0].new_empty(tensors[0].shape[0])
+    call("entropy", tensors, *_finite(tensors), out)
+    return out
 
 
 def _finite(tensors: Any) -> list[Tensor | None]:
@@ -341,21 +354,22 @@ def _sample(*args: Any) -> Tensor:
     if backend == "triton":
         _, alpha = _gpu().forward(*tensors)
         return _gpu().sample(*tensors, alpha, uniform)  # type: ignore[no-any-return]
-    labels = torch.empty(uniform.shape, dtype=torch.int64)
+    labels: Tensor = uniform.new_empty(uniform.shape, dtype=torch.int64)
     call("sample", tuple(tensors), uniform.contiguous(), uniform.shape[0], labels)  # type: ignore[arg-type]
     return labels
 
 
 def _sample_fake(*args: Any) -> Tensor:
-    return args[5].new_empty(args[5].shape, dtype=torch.int64)
+    labels: Tensor = args[5].new_empty(args[5].shape, dtype=torch.int64)
+    return labels
 
 
 _FOUR = "(Tensor d_unary, Tensor d_transition, Tensor d_start, Tensor d_end)"
 
 viterbi = operator(f"chain_viterbi({ARGS}, str backend) -> (Tensor labels, Tensor score)", _viterbi, _viterbi_fake)
 best_score = operator(
-    f"chain_max({ARGS}, str backend) -> (Tensor labels, Tensor score)",
-    _viterbi,
+    f"chain_max({ARGS}) -> (Tensor labels, Tensor score)",
+    lambda *args: _viterbi(*args, "cpu"),
     _viterbi_fake,
     setup_context=_max_context,
     backward=_max_backward,
@@ -363,7 +377,7 @@ best_score = operator(
 score_backward = operator(
     f"chain_score_backward({ARGS}, Tensor labels, Tensor grad) -> {_FOUR}",
     _score_backward,
-    _score_backward_fake,
+    _gradient_fake,
     setup_context=_counts_context,
     backward=_counts_backward,
 )
@@ -385,9 +399,16 @@ second = operator(
 backward = operator(
     f"chain_backward({ARGS}, Tensor alpha, Tensor log_z, Tensor grad, str backend) -> {_FOUR}",
     _backward,
-    _backward_fake,
+    _gradient_fake,
     setup_context=_backward_context,
     backward=_backward_grad,
+)
+difference_backward = operator(
+    f"chain_difference_backward({ARGS}, Tensor y, Tensor z, Tensor grad) -> {_FOUR}",
+    _difference_backward,
+    _gradient_fake,
+    setup_context=_difference_context,
+    backward=_difference_grad,
 )
 margin = operator(
     f"chain_margin({ARGS}, Tensor gold, Tensor? discount) -> (Tensor labels, Tensor value)",

@@ -195,10 +195,14 @@ def _backward_grad(ctx: Any, direction: Tensor | None) -> Any:
 
 
 def _second(spans: Tensor, lengths: Tensor | None, grad: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
-    """(d log Z_b . v (B,), sum_b grad_b (d^2 log Z_b) v) for a direction v."""
-    along, curvature = _second_fake(spans)
-    call("second", spans, lengths, grad.contiguous(), direction.contiguous(), along, curvature)
-    return along, curvature
+    """(d log Z_b . v (B,), sum_b grad_b (d^2 log Z_b) v) for a direction v, computed in float64.
+
+    Differences of means along v cancel; so does the entropy below.
+    """
+    wide, v = spans.double(), direction.double().contiguous()
+    along, curvature = _second_fake(wide)
+    call("second", wide, lengths, grad.double().contiguous(), v, along, curvature)
+    return along.to(spans.dtype), curvature.to(spans.dtype)
 
 
 def _second_fake(spans: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -215,10 +219,11 @@ def _finite(spans: Tensor) -> Tensor:
 
 def _entropy(spans: Tensor, lengths: Tensor | None) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
-    log_z = _forward(spans, lengths, False, "cpu")[0]
+    wide = spans.double()
+    log_z = _forward(wide, lengths, False, "cpu")[0]
     mean = torch.empty_like(log_z)
-    call("second", spans, lengths, 0, _finite(spans), mean, 0)
-    return (log_z - mean).masked_fill_(log_z == float("-inf"), 0.0)
+    call("second", wide, lengths, 0, _finite(wide), mean, 0)
+    return (log_z - mean).masked_fill_(log_z == float("-inf"), 0.0).to(spans.dtype)
 
 
 def _entropy_fake(spans: Tensor, *rest: Any) -> Tensor:

@@ -26,13 +26,12 @@ from structlearn.ops import choose_backend
 from structlearn.ops import span_tree as ops
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import charts, checks, span_tree_count
-from structlearn.structures.autograd import log_partition_gradient
-from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
+from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.trees import Tree
 
 if TYPE_CHECKING:
-    from structlearn.torch_struct_trees import SpanTreeQueries
+    from structlearn.torch_struct.span_tree import SpanTreeQueries
 
 _NATIVE = ("reference", "cpu", "torch-struct")
 
@@ -84,6 +83,7 @@ class SpanTree(Structure):
     """
 
     fields = ("spans",)
+    named = SpanTreePotentials
 
     def __init__(
         self,
@@ -117,7 +117,7 @@ class SpanTree(Structure):
         return charts.span_mask(self.lengths, *self.spans.shape[:2], self.spans.device)
 
     def replace(self, **potentials: Tensor | None) -> Self:
-        return type(self)(potentials.get("spans", self.spans), lengths=self.lengths, backend=self.backend)  # type: ignore[arg-type]
+        return type(self)(**self._given(potentials), lengths=self.lengths, backend=self.backend)  # type: ignore[arg-type]
 
     def same_output(self, y: Tensor, z: Tensor) -> Tensor:
         """Whether trees (..., B, N, N) are equal, (..., B)."""
@@ -147,7 +147,7 @@ class SpanTree(Structure):
 
     @property
     def _through_torch_struct(self) -> SpanTreeQueries:
-        from structlearn.torch_struct_trees import SpanTreeQueries
+        from structlearn.torch_struct.span_tree import SpanTreeQueries
 
         return SpanTreeQueries(self)
 
@@ -215,7 +215,8 @@ class SpanTree(Structure):
     def marginals(self) -> SpanTreePotentials:
         """P(i..j is a span of the tree, with label l), (B, N, N, L), 0 at padded spans. Differentiable."""
         if self.backend not in ("cpu", "triton"):
-            return SpanTreePotentials(log_partition_gradient(self)["spans"])
+            found: SpanTreePotentials = marginals_by_autograd(self)
+            return found
         log_z, chart = ops.forward(self.spans.detach(), self.lengths, True, self.backend)
         ones = torch.ones_like(log_z)
         return SpanTreePotentials(ops.backward(self.spans, self.lengths, chart, log_z, ones, self.backend))
@@ -228,8 +229,7 @@ class SpanTree(Structure):
         if self.backend == "cpu":
             value: Tensor = ops.entropy(self.spans, self.lengths)
             return value
-        log_z, mean = self._reference(Entropy()).unbind(0)
-        return (log_z - mean).masked_fill(log_z == float("-inf"), 0.0)
+        return self._reference(Entropy())[1]
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Trees (k, B, N, N) and scores (k, B), best first; the scores are differentiable.

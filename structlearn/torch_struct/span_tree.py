@@ -1,4 +1,4 @@
-"""Adapters between the trees of structlearn and those of the torch-struct package.
+"""Span trees through torch-struct.
 
 torch-struct's ``TreeCRF`` has the parts of :class:`SpanTree`: potentials (B, N, N, L), every span of a binary tree
 counted, single words included. Its zero is finite, so forbidden parts get ``FORBIDDEN``, which no sum of real scores
@@ -17,17 +17,17 @@ from structlearn.errors import BackendError
 from structlearn.semirings import Max
 from structlearn.structures.base import recordable, recording
 from structlearn.structures.span_tree import SpanTree
-from structlearn.torch_struct import FORBIDDEN
+from structlearn.torch_struct.chain import FORBIDDEN
 
 
-def span_tree_to_torch_struct(structure: SpanTree) -> Any:
+def to_torch_struct(structure: SpanTree) -> Any:
     """``torch_struct.TreeCRF`` with the same distribution as ``structure``."""
     from torch_struct import TreeCRF
 
     return TreeCRF(_spans(structure), lengths=structure._lengths.clamp(min=1))
 
 
-def span_tree_from_torch_struct(distribution: Any, *, backend: str = "auto") -> SpanTree:
+def from_torch_struct(distribution: Any, *, backend: str = "auto") -> SpanTree:
     """The :class:`SpanTree` with the distribution of a ``torch_struct.TreeCRF``."""
     return SpanTree(distribution.log_potentials, lengths=distribution.lengths, backend=backend)
 
@@ -75,7 +75,7 @@ class SpanTreeQueries:
         return scores if self._differentiable else scores.detach()
 
     def log_partition(self) -> Tensor:
-        return self._clean(span_tree_to_torch_struct(self._structure).partition)
+        return self._clean(to_torch_struct(self._structure).partition)
 
     def max(self) -> Tensor:
         return self._clean(self._totals(_spans(self._structure))[0])
