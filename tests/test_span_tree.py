@@ -164,7 +164,8 @@ def test_best_tree_for_every_count_equals_enumeration(sizes: tuple[int, ...], ba
         g = torch.Generator().manual_seed(11)
         steps = [(torch.rand(shape, generator=g) < 0.4).long() for _ in sizes]
         if len(sizes) == 2:  # at most 3 spans count for the first statistic, as for matches with a small gold tree
-            steps[0] = steps[0] * (torch.arange(shape[1]) < 1).long()[:, None, None] * (torch.arange(shape[1]) < 3)[:, None]
+            place = torch.arange(shape[1])
+            steps[0] = steps[0] * ((place[:, None] < 1) & (place < 3))[..., None]
         counter = Counter(tuple({"spans": step} for step in steps), sizes)
         s = problem.make(backend)
         found = s.max_by_count(counter)
@@ -184,8 +185,15 @@ def test_best_tree_for_every_count_equals_enumeration(sizes: tuple[int, ...], ba
             assert_close(best.value[b], objective.max(), problem.dtype)
             if table:
                 at = list(table)[b % len(table)]
-                y = found.decode(torch.tensor([at] * 5))[b]
-                assert_close(s.score(torch.where(s.mask, y, 0) if not table else y.expand(5, *y.shape))[b], table[at][0], problem.dtype)
+                decoded = found.decode(torch.tensor([at] * 5))
+                y = decoded[b].tolist()
+                used = [(i, j, y[i][j]) for i in range(case.N) for j in range(case.N) if y[i][j] != -100]
+                assert sorted(used) in [sorted(tree) for tree in row.outputs]
+                assert tuple(sum(int(step[b][span]) for span in used) for step in steps) == at
+                scores = [float(problem.potentials["spans"][b][span]) for span in used]
+                assert_close(torch.tensor(sum(scores), dtype=torch.float64), table[at][0], problem.dtype)
+                reference = problem.make("reference").max_by_count(counter)
+                assert torch.equal(decoded, reference.decode(torch.tensor([at] * 5)))
 
 
 def test_trees_have_words_and_names() -> None:

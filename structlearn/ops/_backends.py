@@ -39,7 +39,7 @@ def backends() -> tuple[str, ...]:
 
 
 @functools.cache
-@torch.compiler.assume_constant_result
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
 def choose_backend(name: str, device_type: str, native: tuple[str, ...]) -> str:
     """The backend to run for ``backend=name`` on a device, for a structure that has those in ``native``.
 

@@ -81,7 +81,10 @@ def not_a_tree(labels: Tensor, code: int, words: int, classes: int) -> LabelErro
     b, span = tree % labels.shape[-3], divmod(place, words)
     if kind == 0:
         label = int(labels.reshape(-1, words, words)[(tree, *span)])
-        expected, got = f"labels in 0..{classes - 1} on every span of a tree", f"{label} on span {span} of batch row {b}"
+        expected, got = (
+            f"labels in 0..{classes - 1} on every span of a tree",
+            f"{label} on span {span} of batch row {b}",
+        )
     elif kind == 1:
         expected, got = "a binary tree", f"no two labelled parts of span {span} of batch row {b}"
     else:
@@ -165,7 +168,9 @@ def _forward_grad(ctx: Any, grad: Tensor | None, _: None) -> Any:
     return backward(spans, lengths, chart, log_z.detach(), grad, ctx.backend), None, None, None
 
 
-def _backward(spans: Tensor, lengths: Tensor | None, chart: Tensor, log_z: Tensor, grad: Tensor, backend: str) -> Tensor:
+def _backward(
+    spans: Tensor, lengths: Tensor | None, chart: Tensor, log_z: Tensor, grad: Tensor, backend: str
+) -> Tensor:
     """sum_b grad_b d log Z_b / d spans."""
     d_spans = _dense(spans)
     call("backward", spans, lengths, chart, grad.contiguous(), d_spans)
@@ -186,7 +191,10 @@ def _backward_grad(ctx: Any, direction: Tensor | None) -> Any:
     spans, lengths, grad = ctx.saved_tensors
     if ctx.backend == "triton":
         raise DerivativeError(
-            "backend", "'cpu' or 'reference' for a second derivative of log_partition", "'triton'", "pass backend='reference'"
+            "backend",
+            "'cpu' or 'reference' for a second derivative of log_partition",
+            "'triton'",
+            "pass backend='reference'",
         )
     if direction is None:
         return (None,) * 6

@@ -114,7 +114,7 @@ class SpanTree(Structure):
     @property
     def mask(self) -> Tensor:
         """(B, N, N), true at the spans of each sentence."""
-        return charts.span_mask(self.lengths, *self.spans.shape[:2], self.spans.device)
+        return charts.span_mask(self.lengths, self.batch_size, self.spans.shape[1], self.spans.device)
 
     def replace(self, **potentials: Tensor | None) -> Self:
         return type(self)(**self._given(potentials), lengths=self.lengths, backend=self.backend)  # type: ignore[arg-type]
@@ -169,7 +169,7 @@ class SpanTree(Structure):
             return self._charts(scores, scores, spans), scores.detach()
 
     def _charts(self, totals: Tensor, scores: Tensor, spans: Tensor) -> Tensor:
-        """The parts (..., B, N, N) of outputs whose indicator is the gradient of ``totals`` (..., B), PAD if forbidden."""
+        """Charts (..., B, N, N) of the outputs that the gradients of ``totals`` (..., B) mark, PAD if forbidden."""
         hot = torch.stack([torch.autograd.grad(s.sum(), spans, retain_graph=True)[0] for s in totals])
         keep = (hot.amax(-1) > 0.5) & self.mask & (scores > float("-inf"))[..., None, None]
         return hot.argmax(-1).masked_fill(~keep, PAD)

@@ -45,7 +45,7 @@ def best_by_count(structure: SpanTree, counter: Counter, offset: Tensor, slope: 
     with recording():
         table, spans = _reference(structure, counter, step)
         index, value = pick(table.detach(), offset, slope)
-        labels = _decode(structure, table, spans, index)
+        labels = structure._charts(table.gather(1, index[:, None]).T, value[None], spans)[0]
     return CountedBest(labels, index, value)
 
 
@@ -79,8 +79,3 @@ def _reference(structure: SpanTree, counter: Counter, step: Tensor) -> tuple[Ten
         spans = recordable(structure.spans).requires_grad_()
         elements = semiring.place(spans.masked_fill(padding, 0.0), step.masked_fill(padding, 0))
         return total(semiring, elements, structure._lengths).T, spans
-
-
-def _decode(structure: SpanTree, table: Tensor, spans: Tensor, index: Tensor) -> Tensor:
-    found = table.gather(1, index[:, None]).T
-    return structure._charts(found, found.detach(), spans)[0]

@@ -45,5 +45,8 @@ def from_torch_struct(distribution: Any, *, backend: str = "auto") -> Structure:
     if name == "TreeCRF":
         return span_tree.from_torch_struct(distribution, backend=backend)
     raise ArgumentError(
-        "distribution", "a torch_struct.LinearChainCRF, SemiMarkovCRF or TreeCRF", name, "no structure here stands for it"
+        "distribution",
+        "a torch_struct.LinearChainCRF, SemiMarkovCRF or TreeCRF",
+        name,
+        "no structure here stands for it",
     )
