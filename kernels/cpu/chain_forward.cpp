@@ -56,6 +56,7 @@ struct Forward {
     for (int r = 0; r < active; ++r) {
       Row& row = rows[r];
       row.b = chain.order[begin + r], row.n = chain.length(row.b);
+      if (alpha) std::fill(alpha + (row.b * N + row.n) * C, alpha + (row.b + 1) * N * C, T(0));
       if (row.n == 0) {
         log_z[row.b] = 0;
         continue;

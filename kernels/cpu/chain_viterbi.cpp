@@ -4,11 +4,12 @@
 namespace sl {
 namespace {
 
+// Returns how many rows have no allowed output.
 template <class T>
 int64_t viterbi(const ChainArgs* args, int64_t* labels, T* scores) {
   Viterbi<T> run(*args, labels, scores);
   parallel_for(run.chain.groups, run.chain.workers(), [&](int64_t g, int worker) { run.group(g, worker); });
-  return 0;
+  return std::count(scores, scores + args->B, kNegInf<T>);
 }
 
 // value_b = max_y [cost + s(y)] - s(gold), never below 0 since gold is among the y, and that y in

@@ -38,14 +38,19 @@ def backends() -> tuple[str, ...]:
     return tuple(name for name in BACKENDS if _missing(name) is None)
 
 
-@functools.cache
-@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@torch.compiler.assume_constant_result
 def choose_backend(name: str, device_type: str, native: tuple[str, ...]) -> str:
     """The backend to run for ``backend=name`` on a device, for a structure that has those in ``native``.
 
     "auto" takes the kernel made for the device and the reference where there is none; a name is taken at its
-    word or refused.
+    word or refused. A constant to ``torch.compile``, which looks through ``functools.cache`` and would try to
+    trace the search for the library.
     """
+    return _choose(name, device_type, native)
+
+
+@functools.cache
+def _choose(name: str, device_type: str, native: tuple[str, ...]) -> str:
     if name == "auto":
         wanted = {"cpu": "cpu", "cuda": "triton"}.get(device_type)
         return wanted if wanted in native and wanted is not None and _missing(wanted) is None else "reference"

@@ -20,7 +20,8 @@ LIBRARY = torch.library.Library("structlearn", "DEF")  # type: ignore[no-untyped
 _PLAIN = (Tensor, torch.nn.Parameter)
 
 
-def _eager(first: Tensor) -> bool:
+def is_eager(first: Tensor) -> bool:
+    """Whether a call on ``first`` is plain eager execution, so that a kernel may be called directly."""
     return (
         type(first) in _PLAIN
         and not torch.compiler.is_compiling()
@@ -50,7 +51,7 @@ def operator(
     if backward is None:
 
         def without_gradient(*args: Any) -> Any:
-            if _eager(args[0]):
+            if is_eager(args[0]):
                 return forward(*args)
             return op(*[a.detach() if isinstance(a, Tensor) else a for a in args])
 
@@ -72,7 +73,7 @@ def operator(
     )
 
     def differentiable(*args: Any) -> Any:
-        if _eager(args[0]):
+        if is_eager(args[0]):
             if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in args):
                 return function.apply(*args)
             return forward(*args)

@@ -19,6 +19,8 @@ from structlearn.ops._register import operator
 ARGS = "Tensor unary, Tensor transition, Tensor? start, Tensor? end, Tensor? lengths"
 _PACK = struct.Struct("5P9q").pack  # ChainArgs of kernels/cpu/chain.h
 
+_KERNELS: dict[tuple[str, torch.dtype], Any] = {}
+
 Args = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
@@ -33,25 +35,34 @@ def _matrices_contiguous(transition: Tensor) -> Tensor:
     return transition.contiguous()
 
 
-def _pointer(x: Tensor | None) -> int:
-    return 0 if x is None else x.data_ptr()
-
-
 def call(name: str, args: Args, *rest: Tensor | int | None) -> int:
     """Runs a C++ kernel on ``args`` and the outputs or options in ``rest``."""
     unary, transition, start, end, lengths = args
-    unary = _states_contiguous(unary)
-    transition = _matrices_contiguous(transition)
-    start, end, lengths = (x if x is None else x.contiguous() for x in (start, end, lengths))
     b, n, c = unary.shape
+    dtype = unary.dtype
+    if unary.is_contiguous():
+        unary_b, unary_n = n * c, c
+    else:
+        unary = _states_contiguous(unary)
+        unary_b, unary_n = unary.stride(0), unary.stride(1)
+    transition = _matrices_contiguous(transition)
     shared = transition.dim() == 2
+    # Copies must live until the kernel returns, hence the names.
+    start = None if start is None else start.contiguous()
+    end = None if end is None else end.contiguous()
+    lengths = None if lengths is None else lengths.contiguous()
     packed = _PACK(
-        unary.data_ptr(), transition.data_ptr(), _pointer(start), _pointer(end), _pointer(lengths),
-        b, n, c, unary.stride(0), unary.stride(1),
+        unary.data_ptr(), transition.data_ptr(),
+        0 if start is None else start.data_ptr(),
+        0 if end is None else end.data_ptr(),
+        0 if lengths is None else lengths.data_ptr(),
+        b, n, c, unary_b, unary_n,
         0 if shared else transition.stride(0), 0 if shared else transition.stride(1), shared, torch.get_num_threads(),
     )  # fmt: skip
-    function = kernel("chain_" + name, unary.dtype, 1 + len(rest))
-    return int(function(packed, *[r if isinstance(r, int) else _pointer(r) for r in rest]))
+    function = _KERNELS.get((name, dtype))
+    if function is None:
+        function = _KERNELS[name, dtype] = kernel("chain_" + name, dtype, 1 + len(rest))
+    return function(packed, *[r.data_ptr() if isinstance(r, Tensor) else r for r in rest])  # type: ignore[no-any-return]
 
 
 def _gpu() -> Any:
@@ -65,15 +76,18 @@ def _sizes(unary: Tensor) -> tuple[int, int, int]:
     return b, n, c
 
 
+def decode(*args: Any) -> tuple[Tensor, Tensor, int]:
+    """Best labels (B,N) and scores (B,) by the C++ kernel, and how many rows have no allowed output; eager only."""
+    unary = args[0]
+    labels, score = _viterbi_fake(unary)
+    return labels, score, call("viterbi", args, labels, score)  # type: ignore[arg-type]
+
+
 def _viterbi(*args: Any) -> tuple[Tensor, Tensor]:
     *tensors, backend = args
     if backend == "triton":
         return _gpu().viterbi(*tensors)  # type: ignore[no-any-return]
-    unary = tensors[0]
-    b, n, _ = _sizes(unary)
-    labels, score = unary.new_empty((b, n), dtype=torch.int64), unary.new_empty(b)
-    call("viterbi", tuple(tensors), labels, score)  # type: ignore[arg-type]
-    return labels, score
+    return decode(*tensors)[:2]
 
 
 def _viterbi_fake(unary: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -86,11 +100,23 @@ def _save_args(ctx: Any, args: Args, *more: Tensor) -> None:
     ctx.save_for_backward(*args, *more)
 
 
+def _best_score(*args: Any) -> tuple[Tensor, Tensor]:
+    """max_y s(y) (B,) and its labels (B,N)."""
+    labels, score = _viterbi(*args, "cpu")
+    return score, labels
+
+
+def _best_score_fake(*args: Any) -> tuple[Tensor, Tensor]:
+    labels, score = _viterbi_fake(*args)
+    return score, labels
+
+
 def _max_context(ctx: Any, inputs: Any, output: Any) -> None:
-    _save_args(ctx, inputs[:5], output[0])
+    ctx.mark_non_differentiable(output[1])
+    _save_args(ctx, inputs[:5], output[1])
 
 
-def _max_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
+def _max_backward(ctx: Any, grad: Tensor | None, _: None) -> Any:
     *args, labels = ctx.saved_tensors
     if grad is None:
         return (None,) * 5
@@ -189,23 +215,24 @@ def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
 def _margin(*args: Any) -> tuple[Tensor, Tensor]:
     """max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold), (B,), and the labels (B,N) of that y."""
     *tensors, gold, discount = args
-    labels, value = _margin_fake(*args)
+    value, labels = _margin_fake(*args)
     gold = gold.contiguous()
     discount = None if discount is None else discount.to(value.dtype).contiguous()
     _check_place(call("margin", tuple(tensors), gold, discount, labels, value), gold.unsqueeze(0), tensors[0])  # type: ignore[arg-type]
-    return labels, value
+    return value, labels
 
 
 def _margin_fake(*args: Any) -> tuple[Tensor, Tensor]:
     unary, gold = args[0], args[5]
-    return torch.empty(gold.shape, dtype=torch.int64, device=gold.device), unary.new_empty(unary.shape[0])
+    return unary.new_empty(unary.shape[0]), torch.empty(gold.shape, dtype=torch.int64, device=gold.device)
 
 
 def _margin_context(ctx: Any, inputs: Any, output: Any) -> None:
-    _save_args(ctx, inputs[:5], output[0], inputs[5])
+    ctx.mark_non_differentiable(output[1])
+    _save_args(ctx, inputs[:5], output[1], inputs[5])
 
 
-def _margin_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
+def _margin_backward(ctx: Any, grad: Tensor | None, _: None) -> Any:
     *args, labels, gold = ctx.saved_tensors
     if grad is None:
         return (None,) * 7
@@ -368,9 +395,9 @@ _FOUR = "(Tensor d_unary, Tensor d_transition, Tensor d_start, Tensor d_end)"
 
 viterbi = operator(f"chain_viterbi({ARGS}, str backend) -> (Tensor labels, Tensor score)", _viterbi, _viterbi_fake)
 best_score = operator(
-    f"chain_max({ARGS}) -> (Tensor labels, Tensor score)",
-    lambda *args: _viterbi(*args, "cpu"),
-    _viterbi_fake,
+    f"chain_max({ARGS}) -> (Tensor score, Tensor labels)",
+    _best_score,
+    _best_score_fake,
     setup_context=_max_context,
     backward=_max_backward,
 )
@@ -411,7 +438,7 @@ difference_backward = operator(
     backward=_difference_grad,
 )
 margin = operator(
-    f"chain_margin({ARGS}, Tensor gold, Tensor? discount) -> (Tensor labels, Tensor value)",
+    f"chain_margin({ARGS}, Tensor gold, Tensor? discount) -> (Tensor value, Tensor labels)",
     _margin,
     _margin_fake,
     setup_context=_margin_context,

@@ -176,12 +176,14 @@ def check_count(argument: str, value: int) -> None:
 
 def recording() -> AbstractContextManager[None]:
     """Autograd records inside, whatever the caller's mode: outputs are read off as gradients."""
-    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else torch.enable_grad()
+    if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
+        return torch.inference_mode(False)
+    return torch.enable_grad()
 
 
 def recordable(x: Tensor) -> Tensor:
     """``x`` detached; a copy where it was made under ``torch.inference_mode``, which autograd refuses to save."""
-    return x.detach().clone() if x.is_inference() else x.detach()
+    return x.detach().clone() if not torch.compiler.is_compiling() and x.is_inference() else x.detach()
 
 
 def marginals_by_autograd(structure: Structure) -> Any:

@@ -22,7 +22,8 @@ from torch import Tensor
 
 from structlearn.errors import LabelError, ShapeError
 from structlearn.ops import chain as ops
-from structlearn.ops import choose_backend
+from structlearn.ops import chain_log_partition, choose_backend
+from structlearn.ops._register import is_eager
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import chain_count, checks
 from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
@@ -154,6 +155,15 @@ class LinearChain(Structure):
     def _args(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         return self.unary, self.transition, self.start, self.end, self.lengths
 
+    @property
+    def _needs_gradient(self) -> bool:
+        return torch.is_grad_enabled() and (
+            self.unary.requires_grad
+            or self.transition.requires_grad
+            or (self.start is not None and self.start.requires_grad)
+            or (self.end is not None and self.end.requires_grad)
+        )
+
     def _reference(self, semiring: Semiring, potentials: ChainPotentials | None = None) -> Tensor:
         unary, transition, start, end = potentials or (self.unary, self.transition, self.start, self.end)
         mask = self.mask
@@ -183,6 +193,14 @@ class LinearChain(Structure):
         labels, score = ops.viterbi(*self._args, self.backend)
         return labels, score
 
+    def argmax(self) -> Tensor:
+        if self.backend != "cpu" or not is_eager(self.unary):
+            return super().argmax()  # type: ignore[no-any-return]
+        labels, score, infeasible = ops.decode(*self._args)
+        if infeasible:
+            self._require_feasible(score)
+        return labels
+
     def max(self) -> Tensor:
         if self.backend == "reference":
             value = self._reference(Max())[0]
@@ -193,7 +211,7 @@ class LinearChain(Structure):
             labels, value = self._best()
             scores = self.score(labels.clamp(min=0))  # look-ups, to carry the gradient
             return torch.where(value == float("-inf"), value, value + (scores - scores.detach()))
-        best: Tensor = ops.best_score(*self._args)[1]
+        best: Tensor = ops.best_score(*self._args)[0]
         return best
 
     def score(self, y: Tensor) -> Tensor:
@@ -212,8 +230,11 @@ class LinearChain(Structure):
             return self._reference(Log())[0]
         if self.backend == "torch-struct":
             return self._through_torch_struct.log_partition()
-        keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in self._args[:4])
-        log_z: Tensor = ops.forward(*self._args, keep, self.backend)[0]
+        args = self._args
+        keep = self._needs_gradient
+        if keep and self.backend == "cpu" and is_eager(args[0]):
+            return chain_log_partition.log_partition(*args)
+        log_z: Tensor = ops.forward(*args, keep, self.backend)[0]
         return log_z
 
     def marginals(self) -> ChainPotentials:
@@ -224,6 +245,8 @@ class LinearChain(Structure):
         """
         if self.backend in ("reference", "torch-struct"):
             return marginals_by_autograd(self)
+        if self.backend == "cpu" and is_eager(self.unary) and not self._needs_gradient:
+            return ChainPotentials(*chain_log_partition.value_and_gradient(*self._args)[1])
         log_z, alpha = ops.forward(*(None if x is None else x.detach() for x in self._args), True, self.backend)
         results = ops.backward(*self._args, alpha, log_z, torch.ones_like(log_z), self.backend)
         unary, transition, start, end = results
@@ -243,7 +266,7 @@ class LinearChain(Structure):
         """max_y [ sum_t discount_t [y_t != gold_t] + s(y) ] - s(gold), (B,); discount (B, N), 1 if None."""
         gold = checks.check_label_tensor("gold", gold, tuple(self.unary.shape[:2]), self.unary.device)
         try:
-            value: Tensor = ops.margin(*self._args, gold, discount)[1]
+            value: Tensor = ops.margin(*self._args, gold, discount)[0]
         except LabelError:
             self.require_allowed("gold", gold, self.score(gold))
             raise

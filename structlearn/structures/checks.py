@@ -87,16 +87,19 @@ def unpadded(lengths: Tensor | None, batch: int, size: int, device: torch.device
     return torch.arange(size, device=device) < lengths[:, None]
 
 
+def _leading(shape: tuple[int, ...]) -> str:
+    return f"(..., {', '.join(map(str, shape))})"
+
+
 def check_label_tensor(name: str, y: Tensor, shape: tuple[int, ...], device: torch.device) -> Tensor:
     """``y`` as int64 labels of ``shape``, with any number of leading axes, on ``device``."""
-    expected = f"(..., {', '.join(map(str, shape))})"
     if not isinstance(y, Tensor):
-        raise ShapeError(name, f"a tensor {expected}", type(y).__name__, "wrap it with torch.as_tensor")
+        raise ShapeError(name, f"a tensor {_leading(shape)}", type(y).__name__, "wrap it with torch.as_tensor")
     if y.is_floating_point() or y.is_complex() or y.dtype is torch.bool:
         remedy = "convert it with .long(); scores and one-hot rows are not labels"
         raise DTypeError(name, "integer labels", y.dtype, remedy)
     if tuple(y.shape[y.dim() - len(shape) :]) != shape:
-        raise ShapeError(name, expected, tuple(y.shape), "one label for every position, padded with -100")
+        raise ShapeError(name, _leading(shape), tuple(y.shape), "one label for every position, padded with -100")
     if y.device != device:
         raise DeviceError(name, f"device {device}, as the potentials", y.device, f"move it with .to('{device}')")
     return y if y.dtype is torch.int64 else y.long()
