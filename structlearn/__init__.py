@@ -20,6 +20,7 @@ from structlearn.structures import Categorical as Categorical
 from structlearn.structures import LinearChain as LinearChain
 from structlearn.structures import SecondOrderChain as SecondOrderChain
 from structlearn.structures import SemiMarkov as SemiMarkov
+from structlearn.structures import SpanTree as SpanTree
 from structlearn.structures import Structure as Structure
 from structlearn.taxonomy import Taxonomy as Taxonomy
 from structlearn.trees import Tree as Tree

@@ -100,12 +100,23 @@ def _save_args(ctx: Any, args: Args, *more: Tensor) -> None:
     ctx.save_for_backward(*args, *more)
 
 
+def _best_score(*args: Any) -> tuple[Tensor, Tensor]:
+    """max_y s(y) (B,) and its labels (B,N)."""
+    labels, score = _viterbi(*args, "cpu")
+    return score, labels
+
+
+def _best_score_fake(*args: Any) -> tuple[Tensor, Tensor]:
+    labels, score = _viterbi_fake(*args)
+    return score, labels
+
+
 def _max_context(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.mark_non_differentiable(output[0])
-    _save_args(ctx, inputs[:5], output[0])
+    ctx.mark_non_differentiable(output[1])
+    _save_args(ctx, inputs[:5], output[1])
 
 
-def _max_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
+def _max_backward(ctx: Any, grad: Tensor | None, _: None) -> Any:
     *args, labels = ctx.saved_tensors
     if grad is None:
         return (None,) * 5
@@ -204,24 +215,24 @@ def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
 def _margin(*args: Any) -> tuple[Tensor, Tensor]:
     """max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold), (B,), and the labels (B,N) of that y."""
     *tensors, gold, discount = args
-    labels, value = _margin_fake(*args)
+    value, labels = _margin_fake(*args)
     gold = gold.contiguous()
     discount = None if discount is None else discount.to(value.dtype).contiguous()
     _check_place(call("margin", tuple(tensors), gold, discount, labels, value), gold.unsqueeze(0), tensors[0])  # type: ignore[arg-type]
-    return labels, value
+    return value, labels
 
 
 def _margin_fake(*args: Any) -> tuple[Tensor, Tensor]:
     unary, gold = args[0], args[5]
-    return torch.empty(gold.shape, dtype=torch.int64, device=gold.device), unary.new_empty(unary.shape[0])
+    return unary.new_empty(unary.shape[0]), torch.empty(gold.shape, dtype=torch.int64, device=gold.device)
 
 
 def _margin_context(ctx: Any, inputs: Any, output: Any) -> None:
-    ctx.mark_non_differentiable(output[0])
-    _save_args(ctx, inputs[:5], output[0], inputs[5])
+    ctx.mark_non_differentiable(output[1])
+    _save_args(ctx, inputs[:5], output[1], inputs[5])
 
 
-def _margin_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
+def _margin_backward(ctx: Any, grad: Tensor | None, _: None) -> Any:
     *args, labels, gold = ctx.saved_tensors
     if grad is None:
         return (None,) * 7
@@ -384,9 +395,9 @@ _FOUR = "(Tensor d_unary, Tensor d_transition, Tensor d_start, Tensor d_end)"
 
 viterbi = operator(f"chain_viterbi({ARGS}, str backend) -> (Tensor labels, Tensor score)", _viterbi, _viterbi_fake)
 best_score = operator(
-    f"chain_max({ARGS}) -> (Tensor labels, Tensor score)",
-    lambda *args: _viterbi(*args, "cpu"),
-    _viterbi_fake,
+    f"chain_max({ARGS}) -> (Tensor score, Tensor labels)",
+    _best_score,
+    _best_score_fake,
     setup_context=_max_context,
     backward=_max_backward,
 )
@@ -427,7 +438,7 @@ difference_backward = operator(
     backward=_difference_grad,
 )
 margin = operator(
-    f"chain_margin({ARGS}, Tensor gold, Tensor? discount) -> (Tensor labels, Tensor value)",
+    f"chain_margin({ARGS}, Tensor gold, Tensor? discount) -> (Tensor value, Tensor labels)",
     _margin,
     _margin_fake,
     setup_context=_margin_context,

@@ -211,7 +211,7 @@ class LinearChain(Structure):
             labels, value = self._best()
             scores = self.score(labels.clamp(min=0))  # look-ups, to carry the gradient
             return torch.where(value == float("-inf"), value, value + (scores - scores.detach()))
-        best: Tensor = ops.best_score(*self._args)[1]
+        best: Tensor = ops.best_score(*self._args)[0]
         return best
 
     def score(self, y: Tensor) -> Tensor:
@@ -266,7 +266,7 @@ class LinearChain(Structure):
         """max_y [ sum_t discount_t [y_t != gold_t] + s(y) ] - s(gold), (B,); discount (B, N), 1 if None."""
         gold = checks.check_label_tensor("gold", gold, tuple(self.unary.shape[:2]), self.unary.device)
         try:
-            value: Tensor = ops.margin(*self._args, gold, discount)[1]
+            value: Tensor = ops.margin(*self._args, gold, discount)[0]
         except LabelError:
             self.require_allowed("gold", gold, self.score(gold))
             raise

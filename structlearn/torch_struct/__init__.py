@@ -5,6 +5,7 @@ structlearn      torch-struct
 ===============  ===================
 ``LinearChain``  ``LinearChainCRF``
 ``SemiMarkov``   ``SemiMarkovCRF``
+``SpanTree``     ``TreeCRF``
 ===============  ===================
 """
 
@@ -13,8 +14,8 @@ from __future__ import annotations
 from typing import Any
 
 from structlearn.errors import ArgumentError
-from structlearn.structures import LinearChain, SemiMarkov, Structure
-from structlearn.torch_struct import chain, semimarkov
+from structlearn.structures import LinearChain, SemiMarkov, SpanTree, Structure
+from structlearn.torch_struct import chain, semimarkov, span_tree
 from structlearn.torch_struct.chain import ChainQueries as ChainQueries
 
 
@@ -24,9 +25,11 @@ def to_torch_struct(structure: Structure) -> Any:
         return chain.to_torch_struct(structure)
     if isinstance(structure, SemiMarkov):
         return semimarkov.to_torch_struct(structure)
+    if isinstance(structure, SpanTree):
+        return span_tree.to_torch_struct(structure)
     raise ArgumentError(
         "structure",
-        "a LinearChain or SemiMarkov",
+        "a LinearChain, SemiMarkov or SpanTree",
         type(structure).__name__,
         "torch-struct has nothing that stands for it",
     )
@@ -39,6 +42,11 @@ def from_torch_struct(distribution: Any, *, backend: str = "auto") -> Structure:
         return chain.from_torch_struct(distribution, backend=backend)
     if name == "SemiMarkovCRF":
         return semimarkov.from_torch_struct(distribution, backend=backend)
+    if name == "TreeCRF":
+        return span_tree.from_torch_struct(distribution, backend=backend)
     raise ArgumentError(
-        "distribution", "a torch_struct.LinearChainCRF or SemiMarkovCRF", name, "no structure here stands for it"
+        "distribution",
+        "a torch_struct.LinearChainCRF, SemiMarkovCRF or TreeCRF",
+        name,
+        "no structure here stands for it",
     )
