@@ -32,15 +32,16 @@ struct Chain {
   std::vector<int64_t> order;  // rows by falling length, so a group's active rows are its first ones
   int64_t group_size = 1, groups = 0, work = 0;
 
-  explicit Chain(const ChainArgs& a, bool grouped = true)
+  // Groups hold at most `most` sequences, one where each has matrices of its own.
+  explicit Chain(const ChainArgs& a, int64_t most = kRows)
       : args(a), B(a.B), N(a.N), C(a.C), Cp(padded<T>(a.C)), start(static_cast<const T*>(a.start)), end(static_cast<const T*>(a.end)), order(a.B) {
     std::iota(order.begin(), order.end(), int64_t(0));
     if (a.lengths) std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return a.lengths[i] > a.lengths[j]; });
     int64_t total = 0;
     for (int64_t b = 0; b < B; ++b) total += length(b);
     work = total * C * C;
-    if (grouped && shared()) {
-      const int64_t each = (B + workers() - 1) / workers(), rounds = (each + kRows - 1) / kRows;
+    if (shared()) {
+      const int64_t each = (B + workers() - 1) / workers(), rounds = (each + most - 1) / most;
       group_size = std::max<int64_t>(1, rounds ? (each + rounds - 1) / rounds : 1);
     }
     groups = (B + group_size - 1) / group_size;

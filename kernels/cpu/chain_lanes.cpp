@@ -1,14 +1,12 @@
-// log Z and its gradient for chains with few labels: one sequence a lane instead of one label a lane.
-//
-// With C <= 16 labels a vector of labels is mostly padding, and every maximum or sum over labels is a
-// chain of shuffles. Here lane i of every vector belongs to sequence i of a group, labels are a loop,
-// and all of chain_scaled.h's recurrence is vertical; the price is a transposition of the potentials
-// on the way in and of the gradient on the way out. The same rule decides which sequences are done
-// again in log space. Limited by the transpositions and the exponentials, about equally.
+// log Z and its gradient for chains with few labels, one sequence a lane (lanes.h): chain_scaled.h's
+// recurrence with every maximum and sum over labels vertical. The same rule decides which sequences
+// are done again in log space. Limited by the exponentials, the three products and the transpositions,
+// in this order.
 #include <memory>
 
 #include "chain_log.h"
 #include "chain_scaled.h"
+#include "lanes.h"
 
 extern "C" int64_t sl_chain_forward_f32(const sl::ChainArgs*, float*, float*);
 extern "C" int64_t sl_chain_forward_f64(const sl::ChainArgs*, double*, double*);
@@ -17,8 +15,6 @@ extern "C" int64_t sl_chain_backward_f64(const sl::ChainArgs*, const double*, co
 
 namespace sl {
 namespace {
-
-constexpr int64_t kMostLabels = 16;
 
 inline Vec<float> inverse_power(Vec<float> x, IVec<float>* exponent) {
   IVec<float> bits;
@@ -39,6 +35,61 @@ inline Vec<double> inverse_power(Vec<double> x, IVec<double>* exponent) {
   return x;
 }
 
+// sum[p][c] += sum_k left_k[p] right_k[c], vectors of lanes; kDepth pairs at a time, since reading and
+// writing the sum takes longer than adding one pair to it.
+template <class T>
+class LaneOuterSum {
+  static constexpr int L = kLanes<T>, kDepth = 8;
+
+ public:
+  explicit LaneOuterSum(int64_t C) : C_(C) { sum.resize(C * C * L), left_.resize(kDepth * C * L), right_.resize(kDepth * C * L); }
+  void reset() {
+    used_ = 0;
+    std::fill_n(sum.data, C_ * C_ * L, T(0));
+  }
+  // Where the next pair goes; both must be filled before the next call.
+  void push(T** left, T** right) {
+    if (used_ == kDepth) flush();
+    *left = left_.data + used_ * C_ * L, *right = right_.data + used_++ * C_ * L;
+  }
+  void flush() {
+    for (int64_t p = 0; p + 1 < C_; p += 2) rows<2>(p);
+    if (C_ % 2) rows<1>(C_ - 1);
+    used_ = 0;
+  }
+  Buffer<T> sum;
+
+ private:
+  template <int R>
+  void rows(int64_t p) {
+    in_blocks(C_, [&](auto width, int64_t c) {
+      constexpr int W = decltype(width)::value;
+      Vec<T> acc[R][W];
+#pragma GCC unroll 2
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 6
+        for (int j = 0; j < W; ++j) acc[r][j] = load(sum.data + ((p + r) * C_ + c + j) * L);
+      for (int k = 0; k < used_; ++k) {
+        const T *left = left_.data + (k * C_ + p) * L, *right = right_.data + (k * C_ + c) * L;
+#pragma GCC unroll 6
+        for (int j = 0; j < W; ++j) {
+          const Vec<T> x = load(right + j * L);
+#pragma GCC unroll 2
+          for (int r = 0; r < R; ++r) acc[r][j] += load(left + r * L) * x;
+        }
+      }
+#pragma GCC unroll 2
+      for (int r = 0; r < R; ++r)
+#pragma GCC unroll 6
+        for (int j = 0; j < W; ++j) store(sum.data + ((p + r) * C_ + c + j) * L, acc[r][j]);
+    });
+  }
+
+  const int64_t C_;
+  int used_ = 0;
+  Buffer<T> left_, right_;
+};
+
 template <class T>
 class Lanes {
   using V = Vec<T>;
@@ -46,12 +97,14 @@ class Lanes {
 
  public:
   Lanes(const Chain<T>& chain, const ScaledMatrix<T>& matrix, T* log_z, T* d_unary, ChainSums<T>& sums, int64_t chunk)
-      : chain_(chain), matrix_(matrix), N_(chain.N), C_(chain.C), log_z_(log_z), d_unary_(d_unary), sums_(sums), chunk_(chunk) {
-    pairs_.resize(C_ * C_ * L), group_pairs_.resize(C_ * C_ * L);
+      : chain_(chain), matrix_(matrix), N_(chain.N), C_(chain.C), log_z_(log_z), d_unary_(d_unary), sums_(sums), chunk_(chunk), outer_(chain.C) {
+    pairs_.resize(C_ * C_ * L);
     std::fill_n(pairs_.data, C_ * C_ * L, T(0));
+    for (int64_t p = 0; p < C_; ++p)
+      for (int64_t c = 0; c < C_; ++c) onward_[p * kMostLaneLabels + c] = back_[c * kMostLaneLabels + p] = matrix.row(p, chain.Cp)[c];
     for (int64_t c = 0; c < C_; ++c) last_[c] = chain.end ? chain.end[c] : T(0);
     if (chain.end) last_log_ = weights(chain.end, static_cast<const T*>(nullptr), C_, last_);
-    else std::fill_n(last_, kMostLabels, T(1));
+    else std::fill_n(last_, kMostLaneLabels, T(1));
   }
 
   void group(const int64_t* rows, int count) {
@@ -60,19 +113,17 @@ class Lanes {
     alpha_.resize(std::max<int64_t>(longest_, 1) * C_ * L), weight_.resize(std::max<int64_t>(longest_, 1) * C_ * L);
     alignas(kBytes) T lengths[L] = {};
     for (int i = 0; i < count; ++i) lengths[i] = T(chain_.length(rows[i]));
-    lengths_ = load(lengths);
     forward();
     bool careful[L] = {};
     for (int i = 0; i < count; ++i) careful[i] = !ok_[i];
     for (bool again = true; again;) {
       for (int i = 0; i < count; ++i) lengths[i] = careful[i] ? T(0) : lengths[i];
-      lengths_ = load(lengths);
-      const V failed = backward();
+      const V failed = backward(load(lengths));
       again = false;
       for (int i = 0; i < count; ++i)
         if (failed[i] != 0) careful[i] = again = true;
     }
-    for (int64_t i = 0; i < C_ * C_ * L; i += L) store(pairs_.data + i, load(pairs_.data + i) + load(group_pairs_.data + i));
+    for (int64_t i = 0; i < C_ * C_ * L; i += L) store(pairs_.data + i, load(pairs_.data + i) + load(outer_.sum.data + i));
     for (int i = 0; i < count; ++i) finish(rows[i], careful[i]);
   }
 
@@ -81,14 +132,12 @@ class Lanes {
     T* out = sums_.transition.data() + chunk_ * C_ * C_;
     for (int64_t p = 0; p < C_; ++p)
       for (int64_t c = 0; c < C_; ++c)
-        if (matrix_.column_max.data[c] > kNegInf<T>) out[p * C_ + c] += hsum(load(pairs_.data + (p * C_ + c) * L)) * entry(p, c);
+        if (matrix_.column_max.data[c] > kNegInf<T>) out[p * C_ + c] += hsum(load(pairs_.data + (p * C_ + c) * L)) * onward_[p * kMostLaneLabels + c];
   }
 
  private:
-  T entry(int64_t p, int64_t c) const { return matrix_.row(p, chain_.Cp)[c]; }
   T* alpha(int64_t t) { return alpha_.data + t * C_ * L; }
   T* weight(int64_t t) { return weight_.data + t * C_ * L; }
-  IVec<T> active(int64_t t) const { return lengths_ > T(t); }
 
   void finish(int64_t b, bool careful) {
     const ChainGradient<T> out = sums_.of(chain_, chunk_, b, d_unary_, nullptr);
@@ -104,101 +153,103 @@ class Lanes {
     for (int64_t c = 0; n && c < C_; ++c) out.start[c] += out.unary[c], out.end[c] += out.unary[(n - 1) * C_ + c];
   }
 
+  // What a lane holds past its sequence's end is never read: its total is taken where the sequence ends.
   void forward() {
-    double logs[L] = {};
+    alignas(kBytes) static const T zeros[kMostLaneLabels] = {};
+    V logs{}, lost{}, low = splat<T>(1), high = splat<T>(1);  // the logs in a compensated sum: logs - lost
     IVec<T> exponents{};
-    V low = splat<T>(1), high = splat<T>(1);
-    for (int i = 0; i < count_; ++i) ok_[i] = chain_.length(rows_[i]) == 0;
+    const T* from[L];
+    for (int i = 0; i < L; ++i) from[i] = zeros;
+    int active = count_;
+    for (; active && chain_.length(rows_[active - 1]) == 0; --active) ok_[active - 1] = true;
     for (int64_t t = 0; t < longest_; ++t) {
-      V x[kMostLabels], top = splat<T>(kNegInf<T>);
-      alignas(kBytes) T in[kMostLabels * L] = {};
-      int on = 0;
-      for (; on < count_ && chain_.length(rows_[on]) > t; ++on) {
-        const T* u = chain_.unary(rows_[on], t);
-        for (int64_t c = 0; c < C_; ++c) in[c * L + on] = u[c];
-      }
+      for (; chain_.length(rows_[active - 1]) <= t; --active) from[active - 1] = zeros;
+      for (int i = 0; i < active; ++i) from[i] = chain_.unary(rows_[i], t);
+      T* w = weight(t);
+      to_lanes<T>(from, C_, w);
       const T* shift = t ? matrix_.column_max.data : chain_.start;
-      for (int64_t c = 0; c < C_; ++c) x[c] = load(in + c * L) + (shift ? shift[c] : T(0)), top = vmax(x[c], top);
-      for (int i = 0; i < on; ++i) logs[i] += double(top[i]);
-      for (int64_t c = 0; c < C_; ++c) store(weight(t) + c * L, vexp<T>(x[c] - top));
+      V top = splat<T>(kNegInf<T>);
+      for (int64_t c = 0; c < C_; ++c) {
+        const V x = load(w + c * L) + (shift ? shift[c] : T(0));
+        store(w + c * L, x);
+        top = vmax(x, top);
+      }
+      const V term = top - lost, longer = logs + term;
+      lost = (longer - logs) - term, logs = longer;
+      for (int64_t c = 0; c < C_; ++c) store(w + c * L, vexp<T>(load(w + c * L) - top));
       if (t == 0) {
-        std::copy_n(weight(0), C_ * L, alpha(0));
+        std::copy_n(w, C_ * L, alpha(0));
       } else {
-        const IVec<T> on_lanes = active(t);
         IVec<T> e;
         const V scale = inverse_power(high, &e);
-        exponents += on_lanes & e;
+        exponents += e;
         high = V{};
-        for (int64_t c = 0; c < C_; ++c) {
-          V sum{};
-          for (int64_t p = 0; p < C_; ++p) sum += load(alpha(t - 1) + p * L) * entry(p, c);
-          low = on_lanes ? vmin(low, sum) : low;
-          const V a = sum * scale * load(weight(t) + c * L);
+        lane_step<SumProduct, T>(alpha(t - 1), onward_, C_, [&](int64_t c, V sum) {
+          low = vmin(low, sum);
+          const V a = sum * scale * load(w + c * L);
           high = vmax(high, a);
           store(alpha(t) + c * L, a);
-        }
-        high = on_lanes ? high : splat<T>(1);
+        });
       }
-      if (t + 1 < longest_ && chain_.length(rows_[on - 1]) > t + 1) continue;
+      if (chain_.length(rows_[active - 1]) > t + 1) continue;
       V sum{};
       for (int64_t c = 0; c < C_; ++c) sum += load(alpha(t) + c * L) * last_[c];
-      for (int i = on - 1; i >= 0 && chain_.length(rows_[i]) == t + 1; --i) {
-        const double whole = std::log(double(sum[i])) + double(exponents[i]) * 0.693147180559945309417 + logs[i] + double(last_log_);
+      for (int i = active - 1; i >= 0 && chain_.length(rows_[i]) == t + 1; --i) {
+        const double whole = std::log(double(sum[i])) + double(exponents[i]) * 0.693147180559945309417 + double(logs[i]) - double(lost[i]) + double(last_log_);
         ok_[i] = low[i] >= kSafe<T> && sum[i] >= kSafe<T> && std::isfinite(whole);
         log_z_[rows_[i]] = T(whole);
       }
     }
   }
 
-  // Lanes in which a sum fell below kSafe are not 0 in the result.
-  V backward() {
-    V beta[kMostLabels], x[kMostLabels], failed{}, scale = splat<T>(1);
-    std::fill_n(group_pairs_.data, C_ * C_ * L, T(0));
-    for (int64_t c = 0; c < C_; ++c) beta[c] = V{}, x[c] = V{};
+  // For lanes of the given lengths, 0 for those to leave out. Lanes in which a sum fell below kSafe are
+  // not 0 in the result.
+  V backward(V lengths) {
+    V beta[kMostLaneLabels], failed{}, scale = splat<T>(1);
+    alignas(kBytes) T message[kMostLaneLabels * L], marginal[kMostLaneLabels * L], unused[kMostLaneLabels];
+    outer_.reset();
+    std::fill_n(message, C_ * L, T(0));
+    for (int64_t c = 0; c < C_; ++c) beta[c] = V{};
+    T* to[L];
+    for (int i = 0; i < L; ++i) to[i] = unused;
+    int active = 0;
     for (int64_t t = longest_ - 1; t >= 0; --t) {
-      const IVec<T> on_lanes = active(t), begins = lengths_ == T(t + 1);
+      const IVec<T> on = lengths > T(t), begins = lengths == T(t + 1);
       V total{};
       for (int64_t c = 0; c < C_; ++c) {
         beta[c] = begins ? splat<T>(last_[c]) : beta[c];
         total += load(alpha(t) + c * L) * beta[c];
       }
       scale = begins ? splat<T>(1) : scale;
-      const IVec<T> lost = on_lanes & ~(total >= vmax(scale, splat<T>(1)) * kSafe<T>);
-      failed = lost ? splat<T>(1) : failed;
-      const V inverse = on_lanes & ~lost ? T(1) / total : V{};
-      alignas(kBytes) T out[kMostLabels * L];
-      V left[kMostLabels];
+      const IVec<T> missed = on & ~(total >= vmax(scale, splat<T>(1)) * kSafe<T>);
+      failed = missed ? splat<T>(1) : failed;
+      const V inverse = on & ~missed ? T(1) / total : V{};
+      // The message from t + 1 is 0 in lanes that end at t, so it pairs with any left.
+      T *left, *right;
+      outer_.push(&left, &right);
+      std::copy_n(message, C_ * L, right);
       for (int64_t c = 0; c < C_; ++c) {
-        left[c] = on_lanes ? load(alpha(t) + c * L) * inverse : V{};
-        store(out + c * L, left[c] * beta[c]);
+        const V share = on ? load(alpha(t) + c * L) * inverse : V{};
+        store(left + c * L, share);
+        store(marginal + c * L, share * beta[c]);
       }
-      for (int i = 0; i < count_; ++i) {
-        if (lengths_[i] <= T(t)) continue;
-        T* row = d_unary_ + (rows_[i] * N_ + t) * C_;
-        for (int64_t c = 0; c < C_; ++c) row[c] = out[c * L + i];
-      }
-      // x holds the scaled message from t + 1, 0 in lanes that end here.
-      if (t + 1 < longest_)
-        for (int64_t p = 0; p < C_; ++p)
-          for (int64_t c = 0; c < C_; ++c) {
-            T* pair = group_pairs_.data + (p * C_ + c) * L;
-            store(pair, load(pair) + left[p] * x[c]);
-          }
+      for (; active < count_ && chain_.length(rows_[active]) > t; ++active) {}
+      for (int i = 0; i < active; ++i) to[i] = d_unary_ + (rows_[i] * N_ + t) * C_;
+      from_lanes<T>(marginal, C_, to);
       if (t == 0) break;
-      V moved[kMostLabels], high{};
-      for (int64_t c = 0; c < C_; ++c) x[c] = on_lanes ? load(weight(t) + c * L) * beta[c] : V{};
-      for (int64_t p = 0; p < C_; ++p) {
-        V sum{};
-        for (int64_t c = 0; c < C_; ++c) sum += x[c] * entry(p, c);
-        moved[p] = sum;
+      for (int64_t c = 0; c < C_; ++c) store(message + c * L, on ? load(weight(t) + c * L) * beta[c] : V{});
+      V high{};
+      lane_step<SumProduct, T>(message, back_, C_, [&](int64_t p, V sum) {
+        beta[p] = sum;
         high = vmax(high, sum);
-      }
-      const IVec<T> weak = on_lanes & ~(high >= kSafe<T>);
+      });
+      const IVec<T> weak = on & ~(high >= kSafe<T>);
       failed = weak ? splat<T>(1) : failed;
       IVec<T> ignored;
-      scale = inverse_power(on_lanes & ~weak ? high : splat<T>(1), &ignored);
-      for (int64_t c = 0; c < C_; ++c) beta[c] = moved[c] * scale, x[c] *= scale;
+      scale = inverse_power(on & ~weak ? high : splat<T>(1), &ignored);
+      for (int64_t c = 0; c < C_; ++c) beta[c] *= scale, store(message + c * L, load(message + c * L) * scale);
     }
+    outer_.flush();
     return failed;
   }
 
@@ -211,25 +262,26 @@ class Lanes {
   const int64_t* rows_ = nullptr;
   int count_ = 0;
   int64_t longest_ = 0;
-  V lengths_{};
   bool ok_[L] = {};
-  alignas(kBytes) T last_[kMostLabels + L] = {};
+  alignas(kBytes) T onward_[kMostLaneLabels * kMostLaneLabels] = {}, back_[kMostLaneLabels * kMostLaneLabels] = {};
+  alignas(kBytes) T last_[kMostLaneLabels + L] = {};
   T last_log_ = 0;
-  Buffer<T> alpha_, weight_, pairs_, group_pairs_;
+  Buffer<T> alpha_, weight_, pairs_;
+  LaneOuterSum<T> outer_;
   LogRow<T, false> careful_;
 };
 
 template <class T>
-void by_lanes(const Chain<T>& chain, T* log_z, T* d_unary, T* d_transition, T* d_start, T* d_end) {
+void with_lanes(const Chain<T>& chain, T* log_z, T* d_unary, T* d_transition, T* d_start, T* d_end) {
   ScaledMatrix<T> matrix;
   matrix.set(chain.transition(0, 0), chain.C);
-  const int64_t groups = (chain.B + kLanes<T> - 1) / kLanes<T>, chunks = std::min<int64_t>(chain.workers(), groups);
+  const int64_t chunks = std::min<int64_t>(chain.workers(), chain.groups);
   ChainSums<T> sums(chain, chunks);
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     FlushSubnormals flush;
     Lanes<T> run(chain, matrix, log_z, d_unary, sums, chunk);
-    for (int64_t g = chunk; g < groups; g += chunks)
-      run.group(chain.order.data() + g * kLanes<T>, int(std::min<int64_t>(kLanes<T>, chain.B - g * kLanes<T>)));
+    for (int64_t g = chunk; g < chain.groups; g += chunks)
+      run.group(chain.order.data() + g * chain.group_size, int(std::min(chain.group_size, chain.B - g * chain.group_size)));
     run.close();
   });
   sums.write(chain, d_transition, d_start, d_end);
@@ -238,8 +290,8 @@ void by_lanes(const Chain<T>& chain, T* log_z, T* d_unary, T* d_transition, T* d
 // Value and gradient of sum_b log Z_b; the forward values need not outlive the call.
 template <class T, class F, class G>
 int64_t value_and_gradient(const ChainArgs* args, F&& forward, G&& backward, T* log_z, T* d_unary, T* d_transition, T* d_start, T* d_end) {
-  if (args->shared && args->C <= kMostLabels && args->C > 0 && args->B * 2 > kLanes<T>) {
-    by_lanes<T>(Chain<T>(*args, false), log_z, d_unary, d_transition, d_start, d_end);
+  if (args->shared && by_lanes<T>(args->B, args->C)) {
+    with_lanes<T>(Chain<T>(*args, kLanes<T>), log_z, d_unary, d_transition, d_start, d_end);
     return 0;
   }
   const std::unique_ptr<T[]> alpha(new T[args->B * args->N * args->C]);
