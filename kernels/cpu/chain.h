@@ -68,9 +68,10 @@ struct Chain {
     if (n && end && y[n - 1] != z[n - 1]) sum += end[y[n - 1]] - end[z[n - 1]];
     return sum;
   }
-  // Waking a worker costs about as much as this many cells (20 microseconds against 10 cells a
-  // nanosecond), so smaller jobs stay on the caller's thread.
-  int workers() const { return work < 150000 ? 1 : int(std::max<int64_t>(1, std::min(args.threads, B))); }
+  // Below some ten microseconds of work a second thread brings nothing; below some fifty, waking one that
+  // sleeps does not.
+  int workers() const { return work < 40000 ? 1 : int(std::max<int64_t>(1, std::min(args.threads, B))); }
+  bool small() const { return work < 150000; }
 };
 
 }  // namespace sl

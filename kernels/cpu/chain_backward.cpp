@@ -186,7 +186,7 @@ int64_t backward(const ChainArgs* args, const T* alpha, const T* log_z, const T*
     for (int64_t p = 0; p < C; ++p)
       for (int64_t c = 0; c < C; ++c)
         if (run.matrix.column_max.data[c] > kNegInf<T>) out[p * C + c] += s.sum.data[p * Cp + c] * run.matrix.row(p, Cp)[c];
-  });
+  }, chain.small());
   sums.write(chain, d_transition, d_start, d_end);
   return 0;
 }

@@ -135,7 +135,7 @@ int64_t forward(const ChainArgs* args, T* log_z, T* alpha) {
     FlushSubnormals flush;
     typename Forward<T>::Scratch scratch;
     for (int64_t g = chunk; g < run.chain.groups; g += chunks) run.group(g, scratch);
-  });
+  }, run.chain.small());
   return 0;
 }
 

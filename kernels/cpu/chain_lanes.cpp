@@ -283,7 +283,7 @@ void with_lanes(const Chain<T>& chain, T* log_z, T* d_unary, T* d_transition, T*
     for (int64_t g = chunk; g < chain.groups; g += chunks)
       run.group(chain.order.data() + g * chain.group_size, int(std::min(chain.group_size, chain.B - g * chain.group_size)));
     run.close();
-  });
+  }, chain.small());
   sums.write(chain, d_transition, d_start, d_end);
 }
 

@@ -74,25 +74,27 @@ class ViterbiLanes {
  private:
   const T* row(int64_t p) const { return matrix_.data + p * kMostLaneLabels; }
 
+  // The largest of C sums score(c) and, in *arg, the lowest label that has it; 0 if all are -inf.
+  template <class F>
+  V largest(F&& score, IVec<T>* arg) const {
+    V sums[kMostLaneLabels], top = splat<T>(kNegInf<T>);
+    for (int64_t c = 0; c < C_; ++c) sums[c] = score(c), top = vmax(sums[c], top);
+    // From the highest label down, so that nothing waits for a comparison before it.
+    *arg = IVec<T>{};
+    IVec<T> label = IVec<T>{} + int(C_ - 1);
+    for (int64_t c = C_ - 1; c >= 0; --c, label -= 1) *arg = sums[c] == top ? label : *arg;
+    return top;
+  }
+
   void close(const T* a, IVec<T> ends, V* best, IVec<T>* last) const {
-    V top = splat<T>(kNegInf<T>);
-    IVec<T> arg{}, label{};
-    for (int64_t c = 0; c < C_; ++c, label += 1) {
-      const V x = load(a + c * L) + (chain_.end ? chain_.end[c] : T(0));
-      const IVec<T> better = x > top;
-      top = better ? x : top, arg = better ? label : arg;
-    }
+    IVec<T> arg;
+    const V top = largest([&](int64_t c) { return load(a + c * L) + (chain_.end ? chain_.end[c] : T(0)); }, &arg);
     *best = ends ? top : *best, *last = ends ? arg : *last;
   }
 
   IVec<T> before(const T* a, IVec<T> y) const {
-    V top = splat<T>(kNegInf<T>);
-    IVec<T> arg{}, label{};
-    for (int64_t p = 0; p < C_; ++p, label += 1) {
-      const V x = load(a + p * L) + look_up<T>(row(p), y);
-      const IVec<T> better = x > top;
-      top = better ? x : top, arg = better ? label : arg;
-    }
+    IVec<T> arg;
+    largest([&](int64_t p) { return load(a + p * L) + look_up<T>(row(p), y); }, &arg);
     return arg;
   }
 

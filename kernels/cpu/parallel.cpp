@@ -50,6 +50,15 @@ struct Job {
 
 class Pool {
  public:
+  // Whether a small job should use the workers: some are alert, or the last call was a moment ago, so
+  // that waking them pays off in the next one.
+  bool ready() {
+    const auto now = std::chrono::steady_clock::now();
+    const bool busy = now - last_ < kAlert;
+    last_ = now;
+    return busy || alert_.load(std::memory_order_relaxed) > 0;
+  }
+
   void run(Job& job, int helpers) {
     grow(helpers);
     {
@@ -85,7 +94,9 @@ class Pool {
     for (;;) {
       if (generation_ == seen) {
         lock.unlock();
+        ++alert_;
         soon([&] { return generation_ != seen; });
+        --alert_;
         lock.lock();
         wake_.wait(lock, [&] { return generation_ != seen; });
       }
@@ -107,6 +118,8 @@ class Pool {
   int wanted_ = 0, threads_ = 0;
   std::atomic<int> active_{0};  // written under the mutex, like the next
   std::atomic<uint64_t> generation_{0};
+  std::atomic<int> alert_{0};                         // workers that look out for a job
+  std::chrono::steady_clock::time_point last_{};      // of calls by the thread that holds in_use
 };
 
 // Leaked on purpose: detached workers may outlive static destruction, and a forked child must not
@@ -124,7 +137,7 @@ Pool* current_pool() {
 
 }  // namespace
 
-extern "C" void sl_parallel(int64_t tasks, int threads, void (*body)(int64_t, int, void*), void* context) {
+extern "C" void sl_parallel(int64_t tasks, int threads, bool small, void (*body)(int64_t, int, void*), void* context) {
   Job job{body, context, tasks};
   const int helpers = int(tasks < threads ? tasks : threads) - 1;
   Pool* p = current_pool();
@@ -132,6 +145,7 @@ extern "C" void sl_parallel(int64_t tasks, int threads, void (*body)(int64_t, in
     job.run(0);
     return;
   }
-  p->run(job, helpers);
+  if (small && !p->ready()) job.run(0);
+  else p->run(job, helpers);
   p->in_use.unlock();
 }
