@@ -39,17 +39,18 @@ class _LogPartition(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
-        args = ctx.saved_tensors
         gradient, ctx.gradient = ctx.gradient, None
         weights = grad.tolist()
-        if gradient is None or torch.is_grad_enabled() or len(set(weights)) > 1:
-            with torch.no_grad():
-                log_z, alpha = chain.forward(*args, True, "cpu")
-            unary, transition, start, end = chain.backward(*args, alpha, log_z, grad, "cpu")
-            return unary, transition, None if args[2] is None else start, None if args[3] is None else end, None
-        if weights and weights[0] != 1.0:
-            gradient = tuple(None if x is None else x.mul_(weights[0]) for x in gradient)
-        return *gradient, None
+        equal = not weights or weights.count(weights[0]) == len(weights)
+        if gradient is not None and equal and not torch.is_grad_enabled():
+            if weights and weights[0] != 1.0:
+                gradient = tuple(None if x is None else x.mul_(weights[0]) for x in gradient)
+            return *gradient, None
+        args = ctx.saved_tensors
+        with torch.no_grad():
+            log_z, alpha = chain.forward(*args, True, "cpu")
+        unary, transition, start, end = chain.backward(*args, alpha, log_z, grad, "cpu")
+        return unary, transition, None if args[2] is None else start, None if args[3] is None else end, None
 
 
 def log_partition(*args: Any) -> Tensor:
