@@ -1,8 +1,9 @@
 // A small pool instead of OpenMP: libgomp hangs in a forked child (DataLoader workers fork) once the
 // parent has used it, and torch ships a copy of its own. The pool is rebuilt in a child, is used by
 // one caller at a time (a second caller, or a nested call, runs its tasks on its own thread). After
-// a job its workers look out for the next one for a tenth of a millisecond before they sleep: waking
-// a sleeping thread takes longer than most batches.
+// a job its workers look out for the next one for a while before they sleep, since waking a sleeping
+// thread takes longer than many batches. They do not yield: a thread that does may stay on its caller's
+// core for a quarter of a second, since the scheduler sees no need to move it.
 #include "parallel.h"
 
 #include <pthread.h>
@@ -16,7 +17,7 @@
 
 namespace {
 
-constexpr std::chrono::microseconds kAlert{100};
+constexpr std::chrono::microseconds kAlert{300};  // what a training step does between two calls, at the least
 
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -50,14 +51,7 @@ struct Job {
 
 class Pool {
  public:
-  // Whether a small job should use the workers: some are alert, or the last call was a moment ago, so
-  // that waking them pays off in the next one.
-  bool ready() {
-    const auto now = std::chrono::steady_clock::now();
-    const bool busy = now - last_ < kAlert;
-    last_ = now;
-    return busy || alert_.load(std::memory_order_relaxed) > 0;
-  }
+  bool alert() const { return alert_.load(std::memory_order_relaxed) > 0; }
 
   void run(Job& job, int helpers) {
     grow(helpers);
@@ -118,8 +112,7 @@ class Pool {
   int wanted_ = 0, threads_ = 0;
   std::atomic<int> active_{0};  // written under the mutex, like the next
   std::atomic<uint64_t> generation_{0};
-  std::atomic<int> alert_{0};                         // workers that look out for a job
-  std::chrono::steady_clock::time_point last_{};      // of calls by the thread that holds in_use
+  std::atomic<int> alert_{0};  // workers that look out for a job
 };
 
 // Leaked on purpose: detached workers may outlive static destruction, and a forked child must not
@@ -145,7 +138,7 @@ extern "C" void sl_parallel(int64_t tasks, int threads, bool small, void (*body)
     job.run(0);
     return;
   }
-  if (small && !p->ready()) job.run(0);
+  if (small && !p->alert()) job.run(0);
   else p->run(job, helpers);
   p->in_use.unlock();
 }

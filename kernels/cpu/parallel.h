@@ -1,6 +1,5 @@
 // Runs body(task, worker) for task in [0, tasks) on at most `threads` threads, the caller included.
-// A small job does not wake sleeping workers unless calls come in quick succession, and then runs on the
-// caller's thread alone.
+// A small job uses workers that are still alert after another one, but does not wake any.
 #pragma once
 #include <cstdint>
 
