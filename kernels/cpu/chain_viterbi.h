@@ -23,7 +23,7 @@ struct Viterbi {
   T* scores;
   Panels<T> forward;      // T packed for steps
   Buffer<T> into;         // into[c][p] = T[p][c]
-  std::vector<Buffer<T>> alphas;  // per worker: group x N x Cp
+  std::vector<RawBuffer<T>> alphas;  // per worker: group x N x Cp
   std::optional<ViterbiLanes<T>> lanes;
   std::vector<typename ViterbiLanes<T>::Scratch> lane_scratch;  // per worker
   const int64_t* gold = nullptr;  // (B, N), checked by the caller
@@ -105,7 +105,7 @@ struct Viterbi {
       return;
     }
     const int64_t longest = chain.length(rows[0]);
-    Buffer<T>& alpha = alphas[worker];
+    RawBuffer<T>& alpha = alphas[worker];
     alpha.resize(active * longest * Cp);
     const auto at = [&](int r, int64_t t) { return alpha.data + (r * longest + t) * Cp; };
 

@@ -23,8 +23,8 @@ class ViterbiLanes {
   }
 
   struct Scratch {
-    Buffer<T> alpha;                                      // longest x C x lanes
-    Buffer<std::remove_reference_t<decltype(IVec<T>{}[0])>> path;  // longest x lanes
+    RawBuffer<T> alpha;                                                   // longest x C x lanes
+    RawBuffer<std::remove_reference_t<decltype(IVec<T>{}[0])>> path;  // longest x lanes
   };
 
   // Rows by falling length, none of length 0. `lower(b, t, a, stride)` takes the cost off gold's score.

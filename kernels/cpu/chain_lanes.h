@@ -2,19 +2,12 @@
 // recurrence with every maximum and sum over labels vertical. The same rule decides which sequences
 // are done again in log space. Limited by the exponentials, the three products and the transpositions,
 // in this order.
-#include <memory>
-
+#pragma once
 #include "chain_log.h"
 #include "chain_scaled.h"
 #include "lanes.h"
 
-extern "C" int64_t sl_chain_forward_f32(const sl::ChainArgs*, float*, float*);
-extern "C" int64_t sl_chain_forward_f64(const sl::ChainArgs*, double*, double*);
-extern "C" int64_t sl_chain_backward_f32(const sl::ChainArgs*, const float*, const float*, const float*, float*, float*, float*, float*);
-extern "C" int64_t sl_chain_backward_f64(const sl::ChainArgs*, const double*, const double*, const double*, double*, double*, double*, double*);
-
 namespace sl {
-namespace {
 
 inline Vec<float> inverse_power(Vec<float> x, IVec<float>* exponent) {
   IVec<float> bits;
@@ -266,7 +259,8 @@ class Lanes {
   alignas(kBytes) T onward_[kMostLaneLabels * kMostLaneLabels] = {}, back_[kMostLaneLabels * kMostLaneLabels] = {};
   alignas(kBytes) T last_[kMostLaneLabels + L] = {};
   T last_log_ = 0;
-  Buffer<T> alpha_, weight_, pairs_;
+  Buffer<T> pairs_;
+  RawBuffer<T> alpha_, weight_;
   LaneOuterSum<T> outer_;
   LogRow<T, false> careful_;
 };
@@ -287,27 +281,4 @@ void with_lanes(const Chain<T>& chain, T* log_z, T* d_unary, T* d_transition, T*
   sums.write(chain, d_transition, d_start, d_end);
 }
 
-// Value and gradient of sum_b log Z_b; the forward values need not outlive the call.
-template <class T, class F, class G>
-int64_t value_and_gradient(const ChainArgs* args, F&& forward, G&& backward, T* log_z, T* d_unary, T* d_transition, T* d_start, T* d_end) {
-  if (args->shared && by_lanes<T>(args->B, args->C)) {
-    with_lanes<T>(Chain<T>(*args, kLanes<T>), log_z, d_unary, d_transition, d_start, d_end);
-    return 0;
-  }
-  const std::unique_ptr<T[]> alpha(new T[args->B * args->N * args->C]);
-  const std::vector<T> ones(args->B, T(1));
-  forward(args, log_z, alpha.get());
-  return backward(args, alpha.get(), log_z, ones.data(), d_unary, d_transition, d_start, d_end);
-}
-
-}  // namespace
 }  // namespace sl
-
-#define VALUE_AND_GRADIENT(suffix, T)                                                                                  \
-  extern "C" int64_t sl_chain_value_and_gradient_##suffix(const sl::ChainArgs* a, T* log_z, T* d_unary,                \
-                                                          T* d_transition, T* d_start, T* d_end) {                     \
-    return sl::value_and_gradient<T>(a, sl_chain_forward_##suffix, sl_chain_backward_##suffix, log_z, d_unary,         \
-                                     d_transition, d_start, d_end);                                                    \
-  }
-VALUE_AND_GRADIENT(f32, float)
-VALUE_AND_GRADIENT(f64, double)
