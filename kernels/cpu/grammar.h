@@ -51,6 +51,16 @@ struct CFG {
   int32_t parent(int64_t r) const { return args.table[3 * r]; }
   int32_t left(int64_t r) const { return args.table[3 * r + 1]; }
   int32_t right(int64_t r) const { return args.table[3 * r + 2]; }
+  // The rule parent -> left right, or R.
+  int64_t find(int64_t a, int64_t l, int64_t r) const {
+    const int32_t *begin = args.pair_right + args.left_start[l], *end = args.pair_right + args.left_start[l + 1];
+    const int32_t* at = std::lower_bound(begin, end, int32_t(r));
+    if (at == end || *at != r) return R;
+    const int64_t q = at - args.pair_right;
+    for (int64_t t = args.pair_start[q]; t < args.pair_start[q + 1]; ++t)
+      if (parent(args.pair_rules[t]) == a) return args.pair_rules[t];
+    return R;
+  }
   // Sentences are dealt out in turn, by falling length; a batch of few short ones stays on one thread.
   int64_t chunks() const {
     double work = 0;

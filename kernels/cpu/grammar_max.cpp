@@ -1,5 +1,6 @@
 // Best derivation of each sentence: by matrix products over (max, +) where most triples of
 // nonterminals are rules (grammar_dense.h), over the constituents that exist otherwise (grammar_max.h).
+#include "grammar_dense_max.h"
 #include "grammar_max.h"
 
 namespace sl {
@@ -9,11 +10,17 @@ template <class T>
 int64_t best(const GrammarArgs* args, int64_t* y, T* scores) {
   const CFG<T> cfg(*args);
   const int64_t square = cfg.N * cfg.N;
+  DenseMaxRules<T> shared;
+  if (args->dense && !args->rules_b && cfg.B) shared.pack(cfg, 0);
   cfg.for_chunks([&](int64_t, const std::vector<int64_t>& sentences) {
-    SparseMax<T> sparse(cfg);
-    for (const int64_t b : sentences) {
-      std::fill_n(y + b * square, square, kPadLabel);
-      scores[b] = sparse.run(b, y + b * square);
+    const auto all = [&](auto&& run) {
+      for (const int64_t b : sentences) std::fill_n(y + b * square, square, kPadLabel), scores[b] = run.run(b, y + b * square);
+    };
+    if (args->dense) {
+      DenseMaxRules<T> own;
+      all(DenseMax<T>(cfg, args->rules_b ? own : shared));
+    } else {
+      all(SparseMax<T>(cfg));
     }
   });
   return 0;

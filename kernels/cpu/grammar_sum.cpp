@@ -1,4 +1,5 @@
 // log Z of each sentence, its gradient, the derivative of that gradient along a direction, and draws.
+#include "grammar_dense_sum.h"
 #include "grammar_sum.h"
 
 namespace sl {
@@ -40,32 +41,85 @@ struct GrammarSums {
   }
 };
 
-// log Z, or Z itself.
+// By matrix products where the grammar is dense and the numbers allow it, else over the constituents that
+// exist. kept: null, or (B, DenseSum::kept) numbers for backward, where the grammar is dense.
 template <class T>
-int64_t forward(const GrammarArgs* args, int64_t plain, T* out) {
+class Sums {
+ public:
+  Sums(const CFG<T>& cfg, DenseSumRules<T>& shared, bool backward) : cfg_(cfg), sparse_(cfg), dense_(cfg, cfg.args.rules_b ? own_ : shared, backward) {}
+
+  double inside(int64_t b, T* kept) {
+    FlushSubnormals flush;
+    if (cfg_.args.dense && dense_.inside(b, place(b, kept))) return dense_.log_z;
+    sparse_.inside(b);
+    return sparse_.log_z;
+  }
+  // made: what inside kept for this sentence, or null to do that first.
+  void outside(int64_t b, T* made, T weight, const GrammarGradient<T>& out) {
+    FlushSubnormals flush;
+    T* kept = cfg_.args.dense ? place(b, made) : nullptr;
+    if (kept && (made ? kept[0] == 1 : dense_.inside(b, kept))) {
+      dense_.outside(b, kept, weight, out);
+      if (cfg_.args.rules_b) dense_.flush(out.rules);
+      return;
+    }
+    sparse_.inside(b);
+    sparse_.outside(weight, out);
+  }
+  void flush(T* d_rules) { dense_.flush(d_rules); }
+  SparseSum<T, false>& sparse() { return sparse_; }
+
+ private:
+  T* place(int64_t b, T* kept) {
+    const int64_t size = DenseSum<T>::kept(cfg_.args);
+    if (kept) return kept + b * size;
+    scratch_.resize(size);
+    return scratch_.data;
+  }
+  const CFG<T>& cfg_;
+  DenseSumRules<T> own_;
+  SparseSum<T, false> sparse_;
+  DenseSum<T> dense_;
+  Buffer<T> scratch_;
+};
+
+template <class T>
+int64_t forward(const GrammarArgs* args, T* out, T* kept) {
+  const CFG<T> cfg(*args);
+  DenseSumRules<T> shared;
+  if (args->dense && !args->rules_b && cfg.B) shared.pack(cfg, 0, false);
+  cfg.for_chunks([&](int64_t, const std::vector<int64_t>& sentences) {
+    Sums<T> run(cfg, shared, false);
+    for (const int64_t b : sentences) out[b] = T(run.inside(b, kept));
+  });
+  return 0;
+}
+
+// Z itself.
+template <class T>
+int64_t plain(const GrammarArgs* args, T* out) {
   const CFG<T> cfg(*args);
   cfg.for_chunks([&](int64_t, const std::vector<int64_t>& sentences) {
     SparseSum<T, false> run(cfg);
     for (const int64_t b : sentences) {
       run.inside(b);
-      out[b] = plain ? T(std::ldexp(double(run.total.m), int(std::max(run.total.e, T(-2000))))) : T(run.log_z);
+      out[b] = T(std::ldexp(double(run.total.m), int(std::max(run.total.e, T(-2000)))));
     }
   });
   return 0;
 }
 
 template <class T>
-int64_t backward(const GrammarArgs* args, const T* grad, const GrammarGradient<T>& out) {
+int64_t backward(const GrammarArgs* args, T* kept, const T* grad, const GrammarGradient<T>& out) {
   const CFG<T> cfg(*args);
+  DenseSumRules<T> shared;
+  if (args->dense && !args->rules_b && cfg.B) shared.pack(cfg, 0, true);
   GrammarSums<T> sums(cfg, out);
   cfg.for_chunks([&](int64_t chunk, const std::vector<int64_t>& sentences) {
-    FlushSubnormals flush;
-    SparseSum<T, false> run(cfg);
-    for (const int64_t b : sentences) {
-      const GrammarGradient<T> mine = sums.of(chunk, b);
-      run.inside(b);
-      run.outside(grad[b], mine);
-    }
+    Sums<T> run(cfg, shared, true);
+    GrammarGradient<T> mine;
+    for (const int64_t b : sentences) mine = sums.of(chunk, b), run.outside(b, kept, grad[b], mine);
+    if (!args->rules_b && !sentences.empty()) run.flush(mine.rules);
   });
   sums.write();
   return 0;
@@ -189,12 +243,13 @@ int64_t sample(const GrammarArgs* args, const T* uniform, int64_t draws, int64_t
 }  // namespace sl
 
 #define SUMS(suffix, T)                                                                                                \
-  extern "C" int64_t sl_grammar_forward_##suffix(const sl::GrammarArgs* a, int64_t plain, T* out) {                    \
-    return sl::forward<T>(a, plain, out);                                                                              \
+  extern "C" int64_t sl_grammar_forward_##suffix(const sl::GrammarArgs* a, T* out, T* kept) {                          \
+    return sl::forward<T>(a, out, kept);                                                                               \
   }                                                                                                                    \
-  extern "C" int64_t sl_grammar_backward_##suffix(const sl::GrammarArgs* a, const T* grad, T* d_terms, T* d_rules,     \
-                                                  T* d_roots, T* d_spans) {                                            \
-    return sl::backward<T>(a, grad, {d_terms, d_rules, d_roots, d_spans});                                             \
+  extern "C" int64_t sl_grammar_plain_##suffix(const sl::GrammarArgs* a, T* out) { return sl::plain<T>(a, out); }      \
+  extern "C" int64_t sl_grammar_backward_##suffix(const sl::GrammarArgs* a, T* kept, const T* grad, T* d_terms,        \
+                                                  T* d_rules, T* d_roots, T* d_spans) {                                \
+    return sl::backward<T>(a, kept, grad, {d_terms, d_rules, d_roots, d_spans});                                       \
   }                                                                                                                    \
   extern "C" int64_t sl_grammar_second_##suffix(const sl::GrammarArgs* a, const T* weight, const T* v_terms,           \
                                                 const T* v_rules, const T* v_roots, const T* v_spans, T* along,        \

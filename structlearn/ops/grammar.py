@@ -185,34 +185,39 @@ def _counts_grad(ctx: Any, *directions: Tensor | None) -> Any:
     return *[None] * (_COUNT + 1), score(*moved, *args[4:], y, True)
 
 
-def _forward(*args: Any) -> Tensor:
-    """log Z (B,)."""
-    log_z = _forward_fake(*args)
-    call("forward", args, 0, log_z)
-    return log_z
+def _forward(*args: Any) -> tuple[Tensor, Tensor]:
+    """log Z (B,) and, if keep, what backward can use, in a form of its own; it may be nothing."""
+    *given, keep = args
+    log_z, chart = _forward_fake(*args)
+    call("forward", given, log_z, chart if chart.numel() else 0)
+    return log_z, chart
 
 
-def _forward_fake(*args: Any) -> Tensor:
-    out: Tensor = args[0].new_empty(args[0].shape[0])
-    return out
+def _forward_fake(*args: Any) -> tuple[Tensor, Tensor]:
+    terms, nonterminals, dense, keep = args[0], args[6], args[8], args[_COUNT]
+    b, n = terms.shape[:2]
+    # dense_width and DenseSum::kept of kernels/cpu
+    size = n * n * ((nonterminals + 15) // 16 * 16 + 2) + 1
+    return terms.new_empty(b), terms.new_empty((b, size) if keep and dense else (0,))
 
 
 def _forward_context(ctx: Any, inputs: Any, output: Any) -> None:
-    _save(ctx, inputs)
+    ctx.mark_non_differentiable(output[1])
+    _save(ctx, inputs, output[1])
 
 
-def _forward_grad(ctx: Any, grad: Tensor | None) -> Any:
-    args, _ = _saved(ctx)
+def _forward_grad(ctx: Any, grad: Tensor | None, _: None) -> Any:
+    args, (chart,) = _saved(ctx)
     if grad is None:
-        return (None,) * _COUNT
-    return _returned(args, backward(*args, grad), _COUNT)
+        return (None,) * (_COUNT + 1)
+    return _returned(args, backward(*args, chart, grad), _COUNT + 1)
 
 
 def _backward(*args: Any) -> tuple[Tensor, ...]:
-    """sum_b grad_b d log Z_b / d potentials."""
-    *given, grad = args
+    """sum_b grad_b d log Z_b / d potentials; chart: what forward kept, or empty."""
+    *given, chart, grad = args
     results = _gradient_outputs(given)
-    call("backward", given, grad.contiguous(), *_outputs(given, results))
+    call("backward", given, chart if chart.numel() else 0, grad.contiguous(), *_outputs(given, results))
     return results
 
 
@@ -221,13 +226,13 @@ def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
 
 
 def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
-    _save(ctx, inputs, inputs[_COUNT])
+    _save(ctx, inputs, inputs[_COUNT + 1])
 
 
 def _backward_grad(ctx: Any, *directions: Tensor | None) -> Any:
     args, (grad,) = _saved(ctx)
     along, *curvature = second(*args, grad, *_given(args, directions))
-    return *_returned(args, curvature, _COUNT), along
+    return *_returned(args, curvature, _COUNT + 1), along
 
 
 def _widened(args: Any) -> tuple[Any, ...]:
@@ -263,9 +268,18 @@ def _finite(args: Any) -> list[Tensor | None]:
 def _entropy(*args: Any) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
     wide = _widened(args)
-    out = _forward_fake(*wide)
+    out = _entropy_fake(*wide)
     call("entropy", wide, *_finite(wide), out)
     return out.to(args[0].dtype)
+
+
+def _entropy_fake(*args: Any) -> Tensor:
+    out: Tensor = args[0].new_empty(args[0].shape[0])
+    return out
+
+
+def _entropy_context(ctx: Any, inputs: Any, output: Any) -> None:
+    _save(ctx, inputs)
 
 
 def _entropy_grad(ctx: Any, grad: Tensor | None) -> Any:
@@ -305,7 +319,7 @@ def count(*args: Any) -> Tensor:
     """Number of derivations that are not forbidden, (B,), float64: Z with every allowed part at 1."""
     allowed = [None if x is None else torch.where(x == float("-inf"), x, 0.0).double() for x in args[:4]]
     out = torch.empty(args[0].shape[0], dtype=torch.float64)
-    call("forward", (*allowed, *args[4:]), 1, out)
+    call("plain", (*allowed, *args[4:]), out)
     return out
 
 
@@ -342,14 +356,14 @@ second = operator(
     backward=_no_third,
 )
 backward = operator(
-    f"grammar_backward({ARGS}, Tensor grad) -> {_FOUR}",
+    f"grammar_backward({ARGS}, Tensor chart, Tensor grad) -> {_FOUR}",
     _backward,
     _backward_fake,
     setup_context=_backward_context,
     backward=_backward_grad,
 )
 forward = operator(
-    f"grammar_forward({ARGS}) -> Tensor",
+    f"grammar_forward({ARGS}, bool keep) -> (Tensor log_z, Tensor chart)",
     _forward,
     _forward_fake,
     setup_context=_forward_context,
@@ -358,8 +372,8 @@ forward = operator(
 entropy = operator(
     f"grammar_entropy({ARGS}) -> Tensor",
     _entropy,
-    _forward_fake,
-    setup_context=_forward_context,
+    _entropy_fake,
+    setup_context=_entropy_context,
     backward=_entropy_grad,
 )
 kbest = operator(f"grammar_kbest({ARGS}, int k) -> (Tensor y, Tensor scores)", _kbest, _kbest_fake)

@@ -290,11 +290,9 @@ class WeightedCFG(Structure):
         return charts.rules_of(symbols, single, self.grammar)
 
     def _best(self) -> tuple[Tensor, Tensor]:
-        if self.backend == "reference":
+        if self.backend != "cpu":
             y, scores = self._reference_outputs(Max())
             return y[0], scores[0]
-        if self.backend == "torch-struct":
-            return self._through_torch_struct.best()
         y, score = ops.best(*self._args)
         return y, score
 
@@ -329,7 +327,8 @@ class WeightedCFG(Structure):
             return self._reference(Log())[0]
         if self.backend == "torch-struct":
             return self._through_torch_struct.log_partition()
-        log_z: Tensor = ops.forward(*self._args)
+        keep = torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
+        log_z: Tensor = ops.forward(*self._args, keep)[0]
         return log_z
 
     def marginals(self) -> GrammarPotentials:
@@ -343,7 +342,7 @@ class WeightedCFG(Structure):
         if self.backend != "cpu":
             found: GrammarPotentials = marginals_by_autograd(self)
             return found
-        results = ops.backward(*self._args, self.terms.new_ones(self.batch_size))
+        results = ops.backward(*self._args, self.terms.new_empty(0), self.terms.new_ones(self.batch_size))
         return GrammarPotentials(*results[:3], None if self.spans is None else results[3])
 
     def span_marginals(self) -> Tensor:
