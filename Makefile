@@ -2,11 +2,12 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
 RUN := $(VENV)/bin
+PIP = $(RUN)/python -m pip install -qq --no-compile --disable-pip-version-check
 KERNELS := $(wildcard kernels/cpu/*)
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint bench clean
-# A stamp is made by installing the extra of that name.
+# Stamps are kept: installed-X says that the extra X is installed.
 .SECONDARY:
 
 help: ## list the commands
@@ -34,8 +35,16 @@ $(VENV)/bin/python:
 	@echo "making $(VENV) with $$($(PYTHON) --version)"
 	@$(PYTHON) -m venv $(VENV)
 
-# Editable, so Python files need no reinstall; the kernels are rebuilt when a source file changes.
-$(VENV)/installed-%: pyproject.toml constraints.txt $(KERNELS) | $(VENV)/bin/python
-	@echo "installing structlearn[$*] into $(VENV) and building the kernels: minutes the first time, seconds after"
-	@$(RUN)/python -m pip install -qq --no-compile --disable-pip-version-check -c constraints.txt -e ".[$*]"
+# Build tools stay in the environment: in pip's throw-away one every install would compile every kernel again.
+$(VENV)/build-tools: | $(VENV)/bin/python
+	@echo "installing build tools"
+	@$(PIP) scikit-build-core cmake ninja
+	@touch $@
+
+# Editable, so Python files need no reinstall; kernels are compiled again when their sources change.
+$(VENV)/installed-%: pyproject.toml constraints.txt $(KERNELS) | $(VENV)/build-tools
+	@echo "compiling the kernels"
+	@$(PIP) --no-build-isolation --no-deps -e .
+	@echo "installing what structlearn[$*] needs"
+	@$(PIP) -c constraints.txt "structlearn[$*]"
 	@touch $@

@@ -25,6 +25,8 @@ from structlearn.structures import SpanTree as SpanTree
 from structlearn.structures import Structure as Structure
 from structlearn.structures import WeightedCFG as WeightedCFG
 from structlearn.taxonomy import Taxonomy as Taxonomy
+from structlearn.torch_struct import from_torch_struct as from_torch_struct
+from structlearn.torch_struct import to_torch_struct as to_torch_struct
 from structlearn.trees import Tree as Tree
 
 __version__ = "0.1.0"

@@ -25,26 +25,29 @@ def check_rows(s: Any, problem: Problem, B: int) -> None:
     assert_close(s.max(), [score for _, score in found], dtype)
     assert_close(s.log_partition(), [row.log_partition if row else 0.0 for row in rows], dtype)
     assert_close(s.entropy(), [row.entropy if row else 0.0 for row in rows], dtype, scale=4.0)
-    marginals = s.marginals()
-    unary = np.stack(
-        [
-            np.pad(row.unary_marginals(), ((0, N - len(row.unary)), (0, 0))) if row else np.zeros(s.unary.shape[1:])
-            for row in rows
-        ]
-    )
-    assert_close(marginals.unary, unary, dtype)
-    if s.transition.dim() == 2:
-        assert_close(marginals.transition, sum(row.pair_marginals().sum(0) for row in rows if row), dtype, scale=B)
-    else:
-        steps = np.zeros(s.transition.shape)
-        for b, row in enumerate(rows):
-            if row:
-                steps[b, : len(row.steps)] = row.pair_marginals()
-        assert_close(marginals.transition, steps, dtype)
-    if s.start is not None:
-        assert_close(marginals.start, sum(row.unary_marginals()[0] for row in rows if row), dtype, scale=B)
-    if s.end is not None:
-        assert_close(marginals.end, sum(row.unary_marginals()[-1] for row in rows if row), dtype, scale=B)
+    unary, steps = np.zeros(s.unary.shape), np.zeros((B, max(N - 1, 0), *s.transition.shape[-2:]))
+    ends = np.zeros((2, B, s.unary.shape[2]))
+    for b, row in enumerate(rows):
+        if row is not None:
+            n = len(row.unary)
+            unary[b, :n], steps[b, : n - 1] = row.unary_marginals(), row.pair_marginals()
+            ends[:, b] = unary[b, 0], unary[b, n - 1]
+    # No tape, a tape with unequal weights, and one that goes on are three ways through the kernels.
+    weight = torch.linspace(-1.0, 2.0, B, dtype=dtype)
+    leaves = {name: x.detach().clone().requires_grad_() for name, x in s.potentials.items()}
+    gradients = torch.autograd.grad(s.replace(**leaves).log_partition(), list(leaves.values()), weight)
+    for found, w in (
+        (s.marginals()._asdict(), torch.ones(B)),
+        (s.replace(**leaves).marginals()._asdict(), torch.ones(B)),
+        (dict(zip(leaves, gradients, strict=True)), weight),
+    ):
+        w = np.asarray(w.double())
+        pairs = steps * w[:, None, None, None]
+        assert_close(found["unary"], unary * w[:, None, None], dtype)
+        assert_close(found["transition"], pairs.sum((0, 1)) if s.transition.dim() == 2 else pairs, dtype, scale=B)
+        for name, edge in zip(("start", "end"), ends, strict=True):
+            if s.potentials.get(name) is not None:
+                assert_close(found[name], w @ edge, dtype, scale=B)
 
 
 def lengths(B: int, N: int) -> tuple[int, ...]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 import structlearn as sl
 
-BACKENDS = ("reference",)
+BACKENDS = ("reference", "cpu")
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 

@@ -15,7 +15,7 @@ from torch import Tensor
 import structlearn as sl
 from structlearn.structures.counting import Counter
 
-BACKENDS = ("reference",)
+BACKENDS = ("reference", "cpu")
 CASES = [c for c in (*cases(), *tie_cases(), *forbidden_cases()) if c.N > 2]
 
 

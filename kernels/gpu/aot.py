@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from . import chain
+from . import chain, chain_count
 from .launch import Launch
 
 ARCHITECTURES = (80, 90, 100)
@@ -54,6 +54,11 @@ def launches(states: int, dtype: torch.dtype, shared: bool) -> Iterator[Launch]:
     yield from chain.plan_forward(*potentials)[0]
     yield from chain.plan_backward(*potentials, unary, per_row, per_row)[0]
     yield from chain.plan_sample(*potentials, unary, torch.zeros(5, B, N, dtype=dtype))[0]
+    classes, cells = torch.zeros(B, N, dtype=torch.int64), torch.zeros(3, 2, C + 1, C, dtype=torch.int64)
+    by_label, by_automaton = classes[..., None].expand(B, N, C), (classes, cells, cells, cells[0, :, 0])
+    for counter, size in (((by_label, *[None] * 4), 51), ((by_label, *by_automaton), 1001)):
+        worth = torch.zeros(B, size, dtype=dtype)
+        yield from chain_count.plan_best_by_count(*potentials, *counter, size, worth, worth)[0]
 
 
 def source(launch: Launch) -> Any:
@@ -106,7 +111,7 @@ def measure(states: Sequence[int], dtypes: Sequence[str], architectures: Sequenc
                 for launch in launches(C, getattr(torch, dtype), shared):
                     for arch in architectures:
                         where = "shared" if shared else "position"
-                        key = (launch.kernel.__name__, dtype, str(C), where, f"sm_{arch}")
+                        key = (launch.name, dtype, str(C), where, f"sm_{arch}")
                         yield dict(zip(KEY, key, strict=True)) | usage(launch, arch) | {"triton": triton.__version__}
 
 

@@ -18,6 +18,12 @@ class Launch:
     grid: tuple[int, ...]
     args: dict[str, Any]
     num_warps: int
+    variant: str = ""  # which of the forms that arguments of None give the kernel
+    fusion: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel.__name__}/{self.variant}" if self.variant else str(self.kernel.__name__)
 
     @property
     def options(self) -> dict[str, Any]:
@@ -25,10 +31,10 @@ class Launch:
 
         One stage: the software pipeliner knows nothing of the barriers between a row's stores and its loads.
         Registers up to the hardware's limit: left alone, the assembler spills a few bytes to fit one more program.
-        Fusion: its default differs between versions of triton; the max kernels have no product to fuse.
+        Fusion: its default differs between versions of triton; a kernel with a product whose ties count forbids it.
         """
         registers = min(255, 65536 // (32 * self.num_warps))
-        return {"num_warps": self.num_warps, "num_stages": 1, "maxnreg": registers, "enable_fp_fusion": True}
+        return {"num_warps": self.num_warps, "num_stages": 1, "maxnreg": registers, "enable_fp_fusion": self.fusion}
 
     def run(self) -> None:
         if 0 not in self.grid:

@@ -3,8 +3,8 @@
 An operator through the dispatcher with ``register_autograd`` costs about 20 microseconds a call, as much as
 decoding a short sentence. The same forward, ``setup_context`` and ``backward`` also fit
 ``torch.autograd.Function`` (7 microseconds) and, where no gradient is wanted, a direct call (none), so a
-plain eager call takes those, and everything else (compile, fake tensors, functorch, dispatch modes) takes
-the operator.
+plain eager call takes those, and everything else (compile, fake tensors, dispatch modes) takes the operator.
+``torch.func`` cannot differentiate an operator with ``register_autograd``; it gets a third Function.
 """
 
 from __future__ import annotations
@@ -77,6 +77,34 @@ def operator(
             if torch.is_grad_enabled() and any(isinstance(a, Tensor) and a.requires_grad for a in args):
                 return function.apply(*args)
             return forward(*args)
+        if torch._C._functorch.peek_interpreter_stack() is not None and not torch.compiler.is_compiling():
+            return transformed.apply(*args)
         return op(*args)
 
+    # Each level of torch.func unwraps its arguments and calls forward, which is the function of the next level.
+    transformed: Any = type(
+        name,
+        (torch.autograd.Function,),
+        {
+            "forward": staticmethod(differentiable),
+            "setup_context": staticmethod(setup_context),
+            "backward": staticmethod(backward),
+            "vmap": staticmethod(_row_by_row(differentiable)),
+        },
+    )
     return differentiable
+
+
+def _row_by_row(function: Callable[..., Any]) -> Callable[..., Any]:
+    """The vmap rule of ``function``: a loop, since its arguments have a batch axis of their own."""
+
+    def rule(info: Any, in_dims: tuple[int | None, ...], *args: Any) -> tuple[Any, Any]:
+        rows = [
+            function(*[a if d is None else a.select(d, i) for a, d in zip(args, in_dims, strict=True)])
+            for i in range(info.batch_size)
+        ]
+        if isinstance(rows[0], Tensor):
+            return torch.stack(rows), 0
+        return tuple(torch.stack(x) for x in zip(*rows, strict=True)), (0,) * len(rows[0])
+
+    return rule

@@ -21,10 +21,10 @@ def value_and_gradient(*args: Any) -> tuple[Tensor, tuple[Tensor, Tensor, Tensor
     unary, transition, start, end, _ = args
     log_z = unary.new_empty(unary.shape[0])
     gradient = (
-        torch.empty(unary.shape, dtype=unary.dtype),
-        torch.empty(transition.shape, dtype=unary.dtype),
-        None if start is None else torch.empty(start.shape, dtype=unary.dtype),
-        None if end is None else torch.empty(end.shape, dtype=unary.dtype),
+        unary.new_empty(unary.shape),
+        unary.new_empty(transition.shape),
+        None if start is None else unary.new_empty(start.shape),
+        None if end is None else unary.new_empty(end.shape),
     )
     chain.call("value_and_gradient", args, log_z, *gradient)
     return log_z, gradient

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import ArgumentError, InfeasibleError, LabelError, StructLearnError
+from structlearn.ops._register import is_eager
 from structlearn.structures.counting import CountedBest, CountTable, pick, unravel
 
 PAD = -100
@@ -148,7 +149,7 @@ class Structure(ABC):
     def argmax(self) -> Any:
         """A best output of each instance; on ties the one with the lowest indices, in every backend."""
         y, score = self._best()
-        if not torch.compiler.is_compiling():
+        if is_eager(score):
             self._require_feasible(score)
         return y
 

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import DeviceError, DTypeError, LabelError, LengthsError, PotentialError, ShapeError
+from structlearn.ops._register import is_eager
 
 _COMPUTED = (torch.float32, torch.float64)
 _HALF = (torch.bfloat16, torch.float16)
@@ -50,7 +51,7 @@ def check_lengths(
 ) -> Tensor | None:
     """``lengths`` as an int64 tensor (B,) on ``device``, each in 0..size.
 
-    Values are checked where that costs no synchronisation: on the CPU, outside ``torch.compile``.
+    Values are checked where there are any and it costs no synchronisation: on the CPU, in plain eager execution.
     """
     if lengths is None:
         return None
@@ -66,7 +67,7 @@ def check_lengths(
         if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype is torch.bool:
             raise DTypeError(name, "integers", lengths.dtype, "convert it with .long()")
         lengths = lengths.long()
-    if batch and lengths.device.type == "cpu" and not torch.compiler.is_compiling():
+    if batch and lengths.device.type == "cpu" and is_eager(lengths):
         if batch <= 64:
             values = lengths.tolist()
             low, high = min(values), max(values)
@@ -117,7 +118,7 @@ def bad_label(name: str, y: Tensor, place: Sequence[int], classes: int) -> Label
 
 def check_labels(name: str, y: Tensor, mask: Tensor, classes: int) -> None:
     """Labels (..., B, N) must lie in 0..classes-1 where ``mask`` (B, N) is true."""
-    if torch.compiler.is_compiling():
+    if not is_eager(y):
         return
     bad = ((y < 0) | (y >= classes)) & mask
     if bool(bad.any()):

@@ -16,21 +16,23 @@ Taking the labels' sum before the widths' makes a position cost C^2 + W C instea
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
 
-from structlearn.errors import ShapeError
+from structlearn.errors import LabelError, ShapeError
 from structlearn.ops import choose_backend
+from structlearn.ops import semimarkov as ops
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import checks, segmentation, semimarkov_count
-from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
+from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.structures.segmentation import Segment
 
-_NATIVE = ("reference",)
+_NATIVE = ("reference", "cpu")
 
 
 class SemiMarkovPotentials(NamedTuple):
@@ -54,6 +56,8 @@ def total(semiring: Semiring, segments: Tensor, transition: Tensor, lengths: Ten
     ending = by_end(segments).unbind(1)
     between = (transition,) * n if transition.dim() == 2 else transition.unbind(1)
     whole = semiring.ones_like(segments.new_empty(b))
+    if n == 0:  # the sum over no positions keeps the result a function of the potentials
+        return whole + segments.sum((1, 2, 3))
     messages = [semiring.ones_like(segments.new_empty((b, c)))]
     for t in range(1, n + 1):
         recent = torch.stack(messages[: -w - 1 : -1], -2)
@@ -87,6 +91,7 @@ class SemiMarkov(Structure):
     """
 
     fields = ("segments", "transition")
+    named = SemiMarkovPotentials
 
     def __init__(
         self,
@@ -111,14 +116,14 @@ class SemiMarkov(Structure):
         ):
             raise ShapeError(
                 "transition",
-                f"(C, C) = ({c}, {c}) or (B, N-1, C, C) = ({b}, {max(n - 1, 0)}, {c}, {c})"
+                f"(C, C) = {(c, c)} or (B, N-1, C, C) = {(b, max(n - 1, 0), c, c)}"
                 f" to match segments {tuple(segments.shape)}",
                 tuple(transition.shape) if isinstance(transition, Tensor) else type(transition).__name__,
                 "labels come last in segments; transition is indexed [previous, current]",
             )
         self.segments: Tensor
         self.transition: Tensor
-        self.segments, self.transition = checks.same_kind({"segments": segments, "transition": transition})  # type: ignore[assignment]
+        self.segments, self.transition = checks.same_kind({"segments": segments, "transition": transition})
         self.lengths = checks.check_lengths("lengths", lengths, b, n, segments.device)
         self.backend = choose_backend(backend, segments.device.type, _NATIVE)
         if validate:
@@ -146,8 +151,7 @@ class SemiMarkov(Structure):
         return last < self.mask.sum(1)[:, None, None]
 
     def replace(self, **potentials: Tensor | None) -> Self:
-        given = {name: getattr(self, name) for name in self.fields} | potentials
-        return type(self)(**given, lengths=self.lengths, backend=self.backend)
+        return type(self)(**self._given(potentials), lengths=self.lengths, backend=self.backend)  # type: ignore[arg-type]
 
     def same_output(self, y: Tensor, z: Tensor) -> Tensor:
         return ((y == z) | ~self.mask).all(-1)
@@ -169,6 +173,10 @@ class SemiMarkov(Structure):
         y = segmentation.encode(segments, self.mask.sum(1).tolist(), n, w, c)
         return y.to(self.segments.device)
 
+    @property
+    def _args(self) -> tuple[Tensor, Tensor, Tensor | None]:
+        return self.segments, self.transition, self.lengths
+
     def _reference(self, semiring: Semiring, potentials: SemiMarkovPotentials | None = None) -> Tensor:
         segments, transition = potentials or (self.segments, self.transition)
         mask = self.mask
@@ -182,30 +190,49 @@ class SemiMarkov(Structure):
         with recording():
             segments = recordable(self.segments).requires_grad_()
             scores = self._reference(semiring, SemiMarkovPotentials(segments, recordable(self.transition)))
-            if scores.requires_grad:
-                hot = torch.stack([torch.autograd.grad(s.sum(), segments, retain_graph=True)[0] for s in scores])
-            else:
-                hot = segments.new_zeros((semiring.width, *segments.shape))
+            hot = torch.stack([torch.autograd.grad(s.sum(), segments, retain_graph=True)[0] for s in scores])
         scores = scores.detach()
         keep = self.mask & (scores > float("-inf"))[..., None]
         return segmentation.from_parts(hot).masked_fill(~keep, PAD), scores
 
     def _best(self) -> tuple[Tensor, Tensor]:
+        if self.backend != "reference":
+            codes, best = ops.viterbi(*self._args, self.backend)
+            return codes, best
         y, scores = self._reference_outputs(Max())
         return y[0], scores[0]
 
     def max(self) -> Tensor:
-        best = self._reference(Max())[0]
-        return torch.where(best.detach() == float("-inf"), best.detach(), best)
+        if self.backend == "cpu":
+            score: Tensor = ops.best_score(*self._args)[0]
+            return score
+        if self.backend == "triton":
+            y, value = self._best()
+            missing = value == float("-inf")
+            scores = self.score(y.masked_fill(missing[:, None], 0))  # look-ups, to carry the gradient
+            return torch.where(missing, value, value + (scores - scores.detach()))
+        value = self._reference(Max())[0]
+        return torch.where(value == float("-inf"), value.detach(), value)
 
     def score(self, y: Tensor) -> Tensor:
         """s(y) for outputs (B, N), or (K, B, N) with scores (K, B); what y holds at padded positions is ignored."""
         y = checks.check_label_tensor("y", y, tuple(self.segments.shape[:2]), self.segments.device)
         mask = self.mask
+        if self.backend == "cpu":
+            try:
+                scores: Tensor = ops.score(*self._args, y.reshape(math.prod(y.shape[:-2]), *y.shape[-2:]))
+                return scores.view(y.shape[:-1])
+            except LabelError:
+                segmentation.check(y, mask, *self.segments.shape[2:])  # says what is wrong
+                raise
         segmentation.check(y, mask, *self.segments.shape[2:])
         return _score_reference(self.segments, self.transition, y.masked_fill(~mask, segmentation.INSIDE))
 
     def log_partition(self) -> Tensor:
+        if self.backend != "reference":
+            keep = torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
+            log_z: Tensor = ops.forward(*self._args, keep, self.backend)[0]
+            return log_z
         return self._reference(Log())[0]
 
     def marginals(self) -> SemiMarkovPotentials:
@@ -215,19 +242,14 @@ class SemiMarkov(Structure):
         (B, N-1, C, C) holds P(a segment of label p ends at n and one of label c starts at n+1), a shared one (C, C)
         the expected number of uses in the whole batch. Differentiable.
         """
-        differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
-        with recording():
-            leaves = {
-                name: x if differentiable and x.requires_grad else recordable(x).requires_grad_()
-                for name, x in self.potentials.items()
-            }
-            log_z = self.replace(**leaves).log_partition()
-            if not log_z.requires_grad:
-                return SemiMarkovPotentials(*(torch.zeros_like(x) for x in leaves.values()))
-            grads = torch.autograd.grad(
-                log_z.sum(), list(leaves.values()), create_graph=differentiable, materialize_grads=True
+        if self.backend != "reference":
+            given = (self.segments.detach(), self.transition.detach(), self.lengths)
+            log_z, values, scales = ops.forward(*given, True, self.backend)
+            return SemiMarkovPotentials(
+                *ops.backward(*self._args, values, scales, torch.ones_like(log_z), self.backend)
             )
-        return SemiMarkovPotentials(*grads)
+        found: SemiMarkovPotentials = marginals_by_autograd(self)
+        return found
 
     def positions(self, y: Tensor) -> tuple[Tensor, Tensor, int, torch.dtype]:
         y = checks.check_label_tensor("y", y, tuple(self.segments.shape[:2]), self.segments.device)
@@ -267,12 +289,18 @@ class SemiMarkov(Structure):
         return self._reference(Count())[0]
 
     def entropy(self) -> Tensor:
+        if self.backend == "cpu":
+            value: Tensor = ops.entropy(*self._args)
+            return value
         return self._reference(Entropy())[1]
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Outputs (k, B, N) and scores (k, B) of the k best, best first; the scores are differentiable."""
         check_count("k", k)
-        y, scores = self._reference_outputs(KMax(k))
+        if self.backend == "reference":
+            y, scores = self._reference_outputs(KMax(k))
+        else:
+            y, scores = ops.kbest(*self._args, k, self.backend)
         if torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values()):
             missing = scores == float("-inf")
             # 0 at every position is an output too: segments of width 1 and label 0.
@@ -283,6 +311,12 @@ class SemiMarkov(Structure):
         """n draws from p(y) = exp(s(y)) / Z, outputs (n, B, N), all -100 where every output is forbidden."""
         check_count("n", n)
         b, size = self.segments.shape[:2]
+        if self.backend != "reference":
+            uniform = torch.rand(
+                (n, b, size, 2), generator=generator, dtype=self.segments.dtype, device=self.segments.device
+            )
+            y: Tensor = ops.sample(*self._args, uniform, self.backend)
+            return y
         # One draw from each of n copies of the batch: a single backward pass for all of them.
         lengths = None if self.lengths is None else self.lengths.repeat(n)
         transition = self.transition if self.transition.dim() == 2 else self.transition.repeat(n, 1, 1, 1)
@@ -294,7 +328,7 @@ def _score_reference(segments: Tensor, transition: Tensor, y: Tensor) -> Tensor:
     """s(y) by look-ups, for outputs (..., B, N) with -1 at padded positions."""
     b, n, _, c = segments.shape
     if n == 0:
-        return segments.new_zeros(y.shape[:-1])
+        return segments.sum((1, 2, 3)).expand(y.shape[:-1])
     rows = torch.arange(b, device=segments.device)[:, None]
     places = torch.arange(n, device=segments.device)
     zero = segments.new_zeros(())

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from structlearn.ops import semimarkov_count as ops
 from structlearn.semirings import Max
 from structlearn.structures import segmentation
 from structlearn.structures.base import PAD, recordable, recording
@@ -30,12 +31,20 @@ NEG_INF = float("-inf")
 def max_by_count(chain: SemiMarkov, counter: Counter) -> CountTable:
     """The best score of each chain for every value of the statistics."""
     steps = _steps(chain, counter)
-    table = _table(chain, chain.segments.detach(), *steps, counter.size)
+    if chain.backend == "cpu":
+        zero = chain.segments.new_zeros((chain.batch_size, counter.size))
+        table = ops.best_by_count(*chain._args, *steps, counter.size, zero, zero)[3]
+    else:
+        table = _table(chain, chain.segments.detach(), *steps, counter.size)
 
     def decode(index: Tensor) -> Tensor:
         flat = torch.zeros_like(index[:, 0])
         for j, size in enumerate(counter.sizes):
             flat = flat * size + index[:, j]
+        if chain.backend == "cpu":
+            wanted = torch.full_like(table, NEG_INF).scatter_(1, flat[:, None], 0.0)
+            y: Tensor = ops.best_by_count(*chain._args, *steps, counter.size, wanted, torch.zeros_like(table))[0]
+            return y
         return _decode(chain, steps, counter.size, flat)
 
     return CountTable(table.view(-1, *counter.sizes), decode)
@@ -44,6 +53,9 @@ def max_by_count(chain: SemiMarkov, counter: Counter) -> CountTable:
 def best_by_count(chain: SemiMarkov, counter: Counter, offset: Tensor, slope: Tensor) -> CountedBest:
     """The segmentation that maximises offset[g] + slope[g] * s(y), tables (B, S1[, S2]), slope >= 0."""
     steps = _steps(chain, counter)
+    if chain.backend == "cpu":
+        y, index, value, _ = ops.best_by_count(*chain._args, *steps, counter.size, offset.flatten(1), slope.flatten(1))
+        return CountedBest(y, index, value)
     index, value = pick(_table(chain, chain.segments.detach(), *steps, counter.size), offset, slope)
     y = _decode(chain, steps, counter.size, index)
     return CountedBest(y.masked_fill((value == NEG_INF)[:, None], PAD), index, value)
@@ -78,6 +90,8 @@ def _table(chain: SemiMarkov, segments: Tensor, step: Tensor | None, matrix_step
     empty = segments.new_full((b, c, size), NEG_INF)
     empty[..., 0] = 0.0
     table, messages = empty[:, 0], [empty]
+    if n == 0:
+        return table + segments.sum((1, 2, 3))[:, None]
     for t in range(1, n + 1):
         recent = torch.stack(messages[: -w - 1 : -1], -3)
         used = recent.shape[-3]
@@ -98,9 +112,6 @@ def _decode(chain: SemiMarkov, steps: tuple[Tensor | None, Tensor | None], size:
     with recording():
         segments = recordable(chain.segments).requires_grad_()
         entry = _table(chain, segments, *steps, size).gather(1, index[:, None]).squeeze(1)
-        if entry.requires_grad:
-            (hot,) = torch.autograd.grad(entry.sum(), segments)
-        else:
-            hot = torch.zeros_like(segments)
+        (hot,) = torch.autograd.grad(entry.sum(), segments)
     keep = chain.mask & (entry.detach() > NEG_INF)[:, None]
     return segmentation.from_parts(hot).masked_fill(~keep, PAD)
