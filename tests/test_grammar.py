@@ -13,8 +13,6 @@ from oracles import Row
 from queries import CHECKS, K
 
 import structlearn as sl
-from structlearn.errors import ArgumentError, InfeasibleError, LabelError, ShapeError
-from structlearn.structures.counting import Counter
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
@@ -128,7 +126,12 @@ def test_counts_are_catalan_numbers_times_labels() -> None:
     for n in (2, 5, 9):
         catalan = math.comb(2 * n - 2, n - 1) // n
         for dtype in (torch.float32, torch.float64):
-            s = sl.WeightedCFG(grammar, torch.zeros(2, n, 2, dtype=dtype), torch.zeros(len(grammar.rules), dtype=dtype), torch.zeros(3, dtype=dtype))
+            s = sl.WeightedCFG(
+                grammar,
+                torch.zeros(2, n, 2, dtype=dtype),
+                torch.zeros(len(grammar.rules), dtype=dtype),
+                torch.zeros(3, dtype=dtype),
+            )
             assert s.count().tolist() == [catalan * 3 ** (n - 1) * 2**n] * 2
             zero = s.log_partition().double().exp() / s.count()
             assert_close(zero, [1.0, 1.0], dtype, 10.0)

@@ -214,8 +214,8 @@ class SparseSum {
     const int64_t begin = int64_t(entries_.size());
     for (const int32_t a : touched_) {
       Sum& made = made_[a];
-      const Scaled<T> raw = normal(made.m, made.e);
-      const Entry x{a, raw.m, raw.e, Tangent ? made.mean[0] / made.m : T(0)};
+      // As summed: shares of it are then relative to the very exponents that were added up, rounded or not.
+      const Entry x{a, made.m, made.e, Tangent ? made.mean[0] / made.m : T(0)};
       made = Sum();
       entries_.push_back(x);
       const Scaled<T> whole = with_span(x, i, j);

@@ -1,8 +1,8 @@
 """Operators of weighted grammars; the equations are in ``structures/grammar.py``.
 
-Arguments shared by all, called ``Args`` below: terms (B,N,P), rule_scores (R,) or (B,R), root_scores (NT,), (S,), (B,NT)
-or (B,S), spans (B,N,N,NT) or None, lengths (B,) or None, and of the grammar: its tables, NT, Q and whether it is dense.
-Derivations are charts (B,N,N).
+Arguments shared by all, called ``Args`` below: terms (B,N,P), rule_scores (R,) or (B,R), root_scores (NT,), (S,),
+(B,NT) or (B,S), spans (B,N,N,NT) or None, lengths (B,) or None, and of the grammar: its tables, NT, Q and whether it
+is dense. Derivations are charts (B,N,N).
 """
 
 from __future__ import annotations
@@ -29,10 +29,15 @@ def _last_contiguous(x: Tensor) -> Tensor:
     return x if x.shape[-1] <= 1 or x.stride(-1) == 1 else x.contiguous()
 
 
+def _rows(x: Tensor) -> Tensor:
+    """Scores (K,) or (B,K) whose stride tells them apart: a stride of 0 means shared."""
+    return x.contiguous() if x.dim() == 2 and x.stride(0) == 0 else _last_contiguous(x)
+
+
 def call(name: str, args: Any, *rest: Tensor | int | None) -> int:
     """Runs a C++ kernel on ``args`` and the outputs or options in ``rest``."""
     terms, rules, roots, spans, lengths, tables, nonterminals, pairs, dense = args
-    terms, rules, roots = _last_contiguous(terms), _last_contiguous(rules), _last_contiguous(roots)
+    terms, rules, roots = _last_contiguous(terms), _rows(rules), _rows(roots)
     spans = None if spans is None else _last_contiguous(spans)
     lengths = None if lengths is None else lengths.contiguous()
     b, n, p = terms.shape
@@ -187,7 +192,7 @@ def _counts_grad(ctx: Any, *directions: Tensor | None) -> Any:
 
 def _forward(*args: Any) -> tuple[Tensor, Tensor]:
     """log Z (B,) and, if keep, what backward can use, in a form of its own; it may be nothing."""
-    *given, keep = args
+    given = args[:-1]
     log_z, chart = _forward_fake(*args)
     call("forward", given, log_z, chart if chart.numel() else 0)
     return log_z, chart

@@ -165,11 +165,15 @@ def from_trees(given: Sequence[Tree], grammar: Grammar, size: int) -> Tensor:
     for b, tree in enumerate(given):
         spans = tree.spans(preterminals=True)
         if spans[0].end >= size:
-            raise ShapeError("trees", f"at most {size} words", f"{spans[0].end + 1} in tree {b}", "make the chart larger")
+            raise ShapeError(
+                "trees", f"at most {size} words", f"{spans[0].end + 1} in tree {b}", "make the chart larger"
+            )
         for node, (i, j, label) in zip(tree.preorder(), spans, strict=True):
             number = (single if node.is_preterminal else inner).get(label)
             if number is None:
-                raise LabelError("trees", "labels of the grammar", f"{label!r} in tree {b}", "extract it from these trees")
+                raise LabelError(
+                    "trees", "labels of the grammar", f"{label!r} in tree {b}", "extract it from these trees"
+                )
             if node.is_preterminal:
                 words[b, i] = number
             else:

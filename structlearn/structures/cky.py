@@ -46,7 +46,9 @@ def total(
             ids = (((left >= nt) == one_left) & ((right >= nt) == one_right)).nonzero().flatten()
             if not cuts or not ids.numel():
                 continue
-            at_left, at_right = (x[ids] - (nt if one_word else 0) for x, one_word in ((left, one_left), (right, one_right)))
+            at_left, at_right = (
+                x[ids] - (nt if one_word else 0) for x, one_word in ((left, one_left), (right, one_right))
+            )
             a = torch.stack([by_width[u - 1][..., :starts, :][..., at_left] for u in cuts], -1)
             c = torch.stack([by_width[w - u - 1][..., u : u + starts, :][..., at_right] for u in cuts], -1)
             found.append(semiring.sum(semiring.times(a, c), -1))
@@ -54,7 +56,9 @@ def total(
         made = _by_parent(semiring, found, used, rules, parent, nt, zero, (b, starts))
         by_width.append(semiring.times(made, spans.diagonal(w - 1, 2, 3).movedim(-1, 2)))
     roots = roots.expand(-1, b, -1)
-    tops = [semiring.times(a[..., 0, :], roots[..., nt:] if w == 0 else roots[..., :nt]) for w, a in enumerate(by_width)]
+    tops = [
+        semiring.times(a[..., 0, :], roots[..., nt:] if w == 0 else roots[..., :nt]) for w, a in enumerate(by_width)
+    ]
     whole = torch.stack([semiring.sum(top, -1) for top in tops], -1)
     last = (lengths - 1).clamp(min=0).expand(whole.shape[:-1]).unsqueeze(-1)
     return torch.where(lengths > 0, whole.gather(-1, last).squeeze(-1), one)
@@ -85,7 +89,14 @@ def _by_parent(
 
 
 def score(
-    grammar: Grammar, terms: Tensor, rules: Tensor, roots: Tensor, spans: Tensor, y: Tensor, mask: Tensor, lengths: Tensor
+    grammar: Grammar,
+    terms: Tensor,
+    rules: Tensor,
+    roots: Tensor,
+    spans: Tensor,
+    y: Tensor,
+    mask: Tensor,
+    lengths: Tensor,
 ) -> Tensor:
     """s(y) by look-ups for charts (..., B, N, N) that are derivations; rules (1 or B, R), roots (1 or B, S)."""
     b, n = terms.shape[:2]
@@ -100,7 +111,11 @@ def score(
     value = torch.where(words, picked, zero).sum(-1)
     if grammar.num_rules:
         rule = y.masked_fill(~inner, 0)
-        row = torch.arange(b, device=y.device)[:, None, None].expand_as(rule) if rules.shape[0] > 1 else torch.zeros_like(rule)
+        row = (
+            torch.arange(b, device=y.device)[:, None, None].expand_as(rule)
+            if rules.shape[0] > 1
+            else torch.zeros_like(rule)
+        )
         parent = grammar.rules[:, 0].to(y.device)[rule]
         at_span = spans.expand(*parent.shape, -1).gather(-1, parent.unsqueeze(-1)).squeeze(-1)
         value = value + torch.where(inner, rules[row, rule] + at_span, zero).sum((-2, -1))

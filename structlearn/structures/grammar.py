@@ -196,7 +196,7 @@ class WeightedCFG(Structure):
                 type(self).__name__,
                 "a derivation of every sentence",
                 f"none for batch rows {rows[:10]}{' ...' if len(rows) > 10 else ''}",
-                "with_glue().argmax() joins the parts that the grammar does cover; max() returns -inf instead of raising",
+                "with_glue().argmax() joins the parts that the grammar covers; max() returns -inf instead of raising",
             )
 
     def symbols(self, y: Tensor) -> Tensor:
@@ -215,7 +215,7 @@ class WeightedCFG(Structure):
         return found
 
     def trees(self, y: Tensor, words: Sequence[Sequence[str]] | None = None) -> list[Tree | None]:
-        """The charts (B, N, N) as trees of symbol names over words (positions if not given), None where there is none."""
+        """The charts (B, N, N) as trees of symbol names over words (positions if not given), None where none is."""
         names = self.grammar.symbols
         return charts.trees(self.symbols(y), self.mask, lambda symbol, start, end: names[symbol], words)
 
@@ -246,7 +246,7 @@ class WeightedCFG(Structure):
         return self.terms, self.rule_scores, self.root_scores, self.spans, self.lengths, *ops.unpack(self.grammar)
 
     def _filled(self, terms: Tensor, spans: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        """Potentials with numbers at padded places: terms, rules (1 or B, R), roots (1 or B, S), spans (B, N, N, NT)."""
+        """Terms, rules (1 or B, R), roots (1 or B, S) and spans (B, N, N, NT) with numbers at padded places."""
         g, mask = self.grammar, self.mask
         terms = terms.masked_fill(~mask.diagonal(0, 1, 2)[..., None], 0.0)
         roots = _padded(self.root_scores, g.num_symbols - self.root_scores.shape[-1], NEG_INF)
@@ -343,14 +343,18 @@ class WeightedCFG(Structure):
             found: GrammarPotentials = marginals_by_autograd(self)
             return found
         results = ops.backward(*self._args, self.terms.new_empty(0), self.terms.new_ones(self.batch_size))
-        return GrammarPotentials(*results[:3], None if self.spans is None else results[3])
+        return GrammarPotentials(results[0], results[1], results[2], None if self.spans is None else results[3])
 
     def span_marginals(self) -> Tensor:
         """P(nonterminal A is over i..j), (B, N, N, NT); 0 for single words and where padded. Differentiable."""
         if self.spans is not None:
             found = self.marginals().spans
         else:
-            found = self.replace(spans=self.terms.new_zeros((*self.mask.shape, self.grammar.num_nonterminals))).marginals().spans
+            found = (
+                self.replace(spans=self.terms.new_zeros((*self.mask.shape, self.grammar.num_nonterminals)))
+                .marginals()
+                .spans
+            )
         assert found is not None
         return found
 

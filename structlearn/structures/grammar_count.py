@@ -74,9 +74,7 @@ def max_by_count(structure: WeightedCFG, counter: Counter) -> CountTable:
     return CountTable(table.view(-1, *counter.sizes), decode)
 
 
-def _reference(
-    structure: WeightedCFG, counter: Counter, steps: list[Tensor | None]
-) -> tuple[Tensor, Tensor, Tensor]:
+def _reference(structure: WeightedCFG, counter: Counter, steps: list[Tensor | None]) -> tuple[Tensor, Tensor, Tensor]:
     """The table (B, S), and the terms and spans that it can be differentiated by."""
     semiring = Counted(counter.size)
     with recording():
@@ -89,5 +87,6 @@ def _reference(
                 rows = step.reshape(potential.shape[0], *potential.shape[1:-1], step.shape[-1])
                 moved[..., : step.shape[-1]] = rows
             elements.append(semiring.place(potential, moved))
-        table = cky.total(semiring, structure.grammar, *elements, structure._lengths)
+        terms_, rules, roots, spans_ = elements
+        table = cky.total(semiring, structure.grammar, terms_, rules, roots, spans_, structure._lengths)
     return table.T, terms, spans

@@ -30,7 +30,10 @@ class Grammar:
     """
 
     def __init__(
-        self, rules: Tensor | Sequence[Sequence[int]], nonterminals: int | Sequence[str], preterminals: int | Sequence[str]
+        self,
+        rules: Tensor | Sequence[Sequence[int]],
+        nonterminals: int | Sequence[str],
+        preterminals: int | Sequence[str],
     ) -> None:
         self._names = tuple(_names(what, given) for what, given in (("N", nonterminals), ("P", preterminals)))
         table = torch.as_tensor(rules)
@@ -67,7 +70,9 @@ class Grammar:
             order = keys.sort(stable=True)
             row = int(order.indices[1:][order.values[1:] == order.values[:-1]].min())
             rule = tuple(self.rules[row].tolist())
-            raise ArgumentError("rules", "each rule once", f"{rule} again in row {row}", "add up the scores of equal rules")
+            raise ArgumentError(
+                "rules", "each rule once", f"{rule} again in row {row}", "add up the scores of equal rules"
+            )
 
     def _key(self, triples: Tensor) -> Tensor:
         s = self.num_symbols
@@ -155,7 +160,10 @@ class Grammar:
         added[added >= old] += 1
         glue, word = old, self.num_symbols + 1
         others = torch.tensor([x for x in range(self.num_symbols + 2) if x != glue])
-        glued = [torch.stack([torch.full_like(others, glue), others, torch.full_like(others, last)], 1) for last in (glue, word)]
+        glued = [
+            torch.stack([torch.full_like(others, glue), others, torch.full_like(others, last)], 1)
+            for last in (glue, word)
+        ]
         names = (*self.nonterminals, _free("GLUE", self.symbols)), (*self.preterminals, _free("ANY", self.symbols))
         return Grammar(torch.cat([added, *glued]), *names)
 

@@ -1,10 +1,9 @@
 """Weighted grammars through torch-struct.
 
-torch-struct's ``SentCFG`` takes terms (B, N, P), rules (B, NT, S, S) for all triples of symbols and roots (B, NT); rules
-that a grammar does not have get ``FORBIDDEN``, since its zeros are finite; one of them is -1e5, so totals below half of
-that count as no derivation. It knows no scores of spans, no preterminal
-at the root, hence no sentence of one word: those are a sum over preterminals here. It cannot break ties by rule number,
-so outputs come from the reference.
+torch-struct's ``SentCFG`` takes terms (B, N, P), rules (B, NT, S, S) for all triples of symbols and roots (B, NT);
+rules that a grammar does not have get ``FORBIDDEN``, since its zeros are finite; one of them is -1e5, so totals below
+half of that count as no derivation. It knows no scores of spans, no preterminal at the root, hence no sentence of one
+word: those are a sum over preterminals here. It cannot break ties by rule number, so outputs come from the reference.
 """
 
 from __future__ import annotations

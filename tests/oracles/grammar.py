@@ -25,7 +25,12 @@ class Derivation(NamedTuple):
 
 
 def derivations(
-    rules: Sequence[Sequence[int]], nonterminals: int, terms: np.ndarray, scores: np.ndarray, spans: np.ndarray | None, n: int
+    rules: Sequence[Sequence[int]],
+    nonterminals: int,
+    terms: np.ndarray,
+    scores: np.ndarray,
+    spans: np.ndarray | None,
+    n: int,
 ) -> dict[int, list[Derivation]]:
     """Every derivation of the first n words by its symbol, best first."""
 
@@ -33,9 +38,7 @@ def derivations(
     def over(i: int, j: int) -> dict[int, list[Derivation]]:
         found: dict[int, list[Derivation]] = {}
         if i == j:
-            return {
-                nonterminals + p: [Derivation((-x, p), float(x), ((i, i, p),))] for p, x in enumerate(terms[i])
-            }
+            return {nonterminals + p: [Derivation((-x, p), float(x), ((i, i, p),))] for p, x in enumerate(terms[i])}
         for r, (parent, left, right) in enumerate(rules):
             extra = 0.0 if spans is None else float(spans[i, j, parent])
             for cut in range(i, j):
@@ -43,9 +46,7 @@ def derivations(
                     for b in over(cut + 1, j).get(right, ()):
                         score = a.score + b.score + float(scores[r]) + extra
                         key = (-score, r, cut, a.key, b.key)
-                        found.setdefault(parent, []).append(
-                            Derivation(key, score, ((i, j, r), *a.entries, *b.entries))
-                        )
+                        found.setdefault(parent, []).append(Derivation(key, score, ((i, j, r), *a.entries, *b.entries)))
         return {symbol: sorted(ways, key=lambda way: way.key) for symbol, ways in found.items()}
 
     return over(0, n - 1)
