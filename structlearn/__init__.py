@@ -7,6 +7,7 @@ object. The public API is what this page names.
 from structlearn import ops as ops
 from structlearn import semirings as semirings
 from structlearn.errors import StructLearnError as StructLearnError
+from structlearn.structures import Alignment as Alignment
 from structlearn.structures import Categorical as Categorical
 from structlearn.structures import LinearChain as LinearChain
 from structlearn.structures import Structure as Structure
