@@ -4,12 +4,21 @@ Scores over a structured output space are one batched object, a *structure*; eve
 object. The public API is what this page names.
 """
 
+from structlearn import costs as costs
+from structlearn import errors as errors
+from structlearn import features as features
 from structlearn import ops as ops
 from structlearn import semirings as semirings
 from structlearn.errors import StructLearnError as StructLearnError
+from structlearn.losses import CRFLoss as CRFLoss
+from structlearn.losses import PerceptronLoss as PerceptronLoss
+from structlearn.losses import SoftmaxMargin as SoftmaxMargin
+from structlearn.losses import StructuredHinge as StructuredHinge
+from structlearn.losses import most_violated as most_violated
 from structlearn.structures import Alignment as Alignment
 from structlearn.structures import Categorical as Categorical
 from structlearn.structures import LinearChain as LinearChain
 from structlearn.structures import Structure as Structure
+from structlearn.taxonomy import Taxonomy as Taxonomy
 
 __version__ = "0.1.0"

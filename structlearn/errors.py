@@ -63,3 +63,19 @@ class DerivativeError(StructLearnError):
 
 class ArgumentError(StructLearnError):
     """An option has a value outside its domain."""
+
+
+class TreeError(StructLearnError):
+    """A tree breaks its own rules: a node without children, a word beside trees, a reserved mark in a label."""
+
+
+class FormatError(StructLearnError):
+    """A file does not keep to its format; the message opens with the file and the line."""
+
+
+class InferenceError(StructLearnError):
+    """A cost does not decompose in the way that the requested inference needs."""
+
+
+class DependencyError(StructLearnError, ImportError):
+    """An optional package is not installed."""

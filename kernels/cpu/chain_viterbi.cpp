@@ -1,112 +1,8 @@
-// Best labelling of each chain:
-//   a_0[c] = start[c] + u_0[c],   a_t[c] = max_p(a_{t-1}[p] + T[p][c]) + u_t[c]
-//
-// Only the maximum is kept in the inner loop; the best predecessor is recomputed along the best path
-// from the same two addends, which gives the same bits and the lowest index on ties, at C additions
-// a position instead of C^2 compares. Limited by add/max throughput for C >= 50 and by the latency
-// of one step for small C.
-#include "chain.h"
+// Viterbi decoding, plain and augmented with a Hamming cost (chain_viterbi.h).
+#include "chain_viterbi.h"
 
 namespace sl {
 namespace {
-
-template <class T>
-struct Viterbi {
-  const Chain<T> chain;
-  const int64_t N, C, Cp;
-  int64_t* labels;
-  T* scores;
-  Panels<T> forward;      // T packed for steps
-  Buffer<T> into;         // into[c][p] = T[p][c]
-  std::vector<Buffer<T>> alphas;  // per worker: group_size x N x Cp
-
-  Viterbi(const ChainArgs& args, int64_t* labels_, T* scores_)
-      : chain(args), N(args.N), C(args.C), Cp(chain.Cp), labels(labels_), scores(scores_), alphas(chain.workers()) {
-    if (!chain.shared()) return;
-    const T* t = chain.transition(0, 0);
-    forward.pack(C, C, kNegInf<T>, [&](int64_t p, int64_t c) { return t[p * C + c]; });
-    into.resize(C * Cp);
-    for (int64_t c = 0; c < C; ++c)
-      for (int64_t p = 0; p < Cp; ++p) into.data[c * Cp + p] = p < C ? t[p * C + c] : T(0);
-  }
-
-  void first(int64_t b, T* a) const {
-    const T* u = chain.unary(b, 0);
-    for (int64_t c = 0; c < Cp; c += kLanes<T>) {
-      Vec<T> x = load_row(u, c, C, kNegInf<T>);
-      if (chain.start) x = load_row(chain.start, c, C, T(0)) + x;
-      store(a + c, x);
-    }
-  }
-
-  int64_t last(const T* a, T* best) const {
-    alignas(kBytes) T zero[kLanes<T>] = {};
-    *best = kNegInf<T>;
-    int64_t arg = 0;
-    for (int64_t c = 0; c < C; c += kLanes<T>) {
-      alignas(kBytes) T e[kLanes<T>];
-      store(e, chain.end ? load_row(chain.end, c, C, T(0)) : load(zero));
-      T here;
-      const int64_t at = argmax_sum(a + c, e, 1, &here);
-      if (here > *best) *best = here, arg = c + at;
-    }
-    return arg;
-  }
-
-  int64_t before(int64_t b, int64_t t, const T* a, int64_t c) const {
-    T best;
-    if (chain.shared()) return argmax_sum(a, into.data + c * Cp, C, &best);
-    const T* matrix = chain.transition(b, t);
-    int64_t arg = 0;
-    best = kNegInf<T>;
-    for (int64_t p = 0; p < C; ++p) {
-      const T x = a[p] + matrix[p * C + c];
-      if (x > best) best = x, arg = p;
-    }
-    return arg;
-  }
-
-  void group(int64_t g, int worker) {
-    const int64_t begin = g * chain.group_size;
-    int active = int(std::min(chain.B, begin + chain.group_size) - begin);
-    const int64_t* rows = chain.order.data() + begin;
-    for (int r = 0; r < active; ++r) {
-      for (int64_t t = chain.length(rows[r]); t < N; ++t) labels[rows[r] * N + t] = kPadLabel;
-      if (chain.length(rows[r]) == 0) scores[rows[r]] = 0;
-    }
-    while (active && chain.length(rows[active - 1]) == 0) --active;
-    if (!active) return;
-    const int64_t longest = chain.length(rows[0]);
-    Buffer<T>& alpha = alphas[worker];
-    alpha.resize(chain.group_size * longest * Cp);
-    const auto at = [&](int r, int64_t t) { return alpha.data + (r * longest + t) * Cp; };
-
-    for (int r = 0; r < active; ++r) first(rows[r], at(r, 0));
-    const int all = active;
-    for (int64_t t = 1; t < longest; ++t) {
-      while (chain.length(rows[active - 1]) <= t) --active;
-      const T *a[kRows], *u[kRows];
-      T* out[kRows];
-      for (int r = 0; r < active; ++r) a[r] = at(r, t - 1), u[r] = chain.unary(rows[r], t), out[r] = at(r, t);
-      const auto finish = [&](int r, int64_t c, Vec<T> best) { store(out[r] + c, best + load_row(u[r], c, C, kNegInf<T>)); };
-      if (chain.shared()) step<MaxPlus, T>(active, a, forward, finish);
-      else step_once<MaxPlus, T>(a[0], chain.transition(rows[0], t - 1), C, [&](int64_t c, Vec<T> best) { finish(0, c, best); });
-    }
-
-    int64_t at_label[kRows];
-    for (int r = 0; r < all; ++r) {
-      const int64_t n = chain.length(rows[r]);
-      at_label[r] = last(at(r, n - 1), scores + rows[r]);
-      labels[rows[r] * N + n - 1] = at_label[r];
-    }
-    // Rows side by side: each path is a chain of dependent look-ups, and several overlap.
-    for (int64_t t = longest - 2; t >= 0; --t)
-      for (int r = 0; r < all && t < chain.length(rows[r]) - 1; ++r)
-        labels[rows[r] * N + t] = at_label[r] = before(rows[r], t, at(r, t), at_label[r]);
-    for (int r = 0; r < all; ++r)
-      if (scores[rows[r]] == kNegInf<T>) std::fill_n(labels + rows[r] * N, N, kPadLabel);
-  }
-};
 
 template <class T>
 int64_t viterbi(const ChainArgs* args, int64_t* labels, T* scores) {
@@ -115,10 +11,37 @@ int64_t viterbi(const ChainArgs* args, int64_t* labels, T* scores) {
   return 0;
 }
 
+// labels (2, B, N): room for the most violated output, then gold. value_b = max_y [cost + s(y)] - s(gold).
+// Returns the place of the first gold label out of range, or -1.
+template <class T>
+int64_t margin(const ChainArgs* args, int64_t* labels, const T* discount, T* value) {
+  Viterbi<T> run(*args, labels, value);
+  const Chain<T>& chain = run.chain;
+  const int64_t B = chain.B, N = chain.N, C = chain.C;
+  const int64_t* gold = labels + B * N;
+  for (int64_t b = 0; b < B; ++b)
+    for (int64_t t = 0; t < chain.length(b); ++t)
+      if (uint64_t(gold[b * N + t]) >= uint64_t(C)) return b * N + t;
+  run.gold = gold;
+  run.discount = discount;
+  parallel_for(chain.groups, chain.workers(), [&](int64_t g, int worker) { run.group(g, worker); });
+  for (int64_t b = 0; b < B; ++b) {
+    const int64_t n = chain.length(b), *y = labels + b * N, *z = gold + b * N;
+    if (value[b] == kNegInf<T>) y = z;
+    T sum = chain.difference(b, y, z);
+    for (int64_t t = 0; t < n; ++t)
+      if (y[t] != z[t]) sum += discount ? discount[b * N + t] : T(1);
+    value[b] = sum;
+  }
+  return -1;
+}
+
 }  // namespace
 }  // namespace sl
 
 extern "C" {
 int64_t sl_chain_viterbi_f32(const sl::ChainArgs* a, int64_t* labels, float* scores) { return sl::viterbi(a, labels, scores); }
 int64_t sl_chain_viterbi_f64(const sl::ChainArgs* a, int64_t* labels, double* scores) { return sl::viterbi(a, labels, scores); }
+int64_t sl_chain_margin_f32(const sl::ChainArgs* a, int64_t* labels, const float* discount, float* value) { return sl::margin(a, labels, discount, value); }
+int64_t sl_chain_margin_f64(const sl::ChainArgs* a, int64_t* labels, const double* discount, double* value) { return sl::margin(a, labels, discount, value); }
 }

@@ -5,6 +5,7 @@
 // kPanel vectors of E and one broadcast fit the register file (32 registers with AVX-512, 16 below).
 #pragma once
 #include <algorithm>
+#include <type_traits>
 #include <vector>
 
 #include "simd.h"
@@ -67,13 +68,13 @@ struct Panels {
 };
 
 template <class Op, class T, int R, int NV, class F>
-inline void step_panel(const T* const* a, const T* panel, int64_t size, int64_t c0, F&& finish) {
+inline void step_panel(const T* const* a, const T* panel, int64_t size, int64_t stride, int64_t c0, F&& finish) {
   Vec<T> acc[R][NV];
 #pragma GCC unroll 8
   for (int r = 0; r < R; ++r)
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) acc[r][v] = Op::template zero<T>();
-  for (int64_t p = 0; p < size; ++p, panel += NV * kLanes<T>) {
+  for (int64_t p = 0; p < size; ++p, panel += stride) {
     Vec<T> e[NV];
 #pragma GCC unroll 4
     for (int v = 0; v < NV; ++v) e[v] = load(panel + v * kLanes<T>);
@@ -95,28 +96,46 @@ inline void step_rows(const T* const* a, const Panels<T>& e, F&& finish) {
   for (int64_t i = 0; i < e.count; ++i) {
     const int64_t c0 = e.first(i) * kLanes<T>;
     switch (e.width(i)) {
-      case 1: step_panel<Op, T, R, 1>(a, e.panel(i), e.rows, c0, finish); break;
-      case 2: step_panel<Op, T, R, 2>(a, e.panel(i), e.rows, c0, finish); break;
-      default: step_panel<Op, T, R, 3>(a, e.panel(i), e.rows, c0, finish); break;
+      case 1: step_panel<Op, T, R, 1>(a, e.panel(i), e.rows, kLanes<T>, c0, finish); break;
+      case 2: step_panel<Op, T, R, 2>(a, e.panel(i), e.rows, 2 * kLanes<T>, c0, finish); break;
+      default: step_panel<Op, T, R, 3>(a, e.panel(i), e.rows, 3 * kLanes<T>, c0, finish); break;
     }
+  }
+}
+
+// f(std::integral_constant<int, rows>) for rows in 1..kRows, so that f can unroll over them.
+template <class F>
+inline void with_rows(int rows, F&& f) {
+  switch (rows) {
+    case 1: return f(std::integral_constant<int, 1>());
+    case 2: return f(std::integral_constant<int, 2>());
+    case 3: return f(std::integral_constant<int, 3>());
+#if defined(__AVX512F__)
+    case 4: return f(std::integral_constant<int, 4>());
+    case 5: return f(std::integral_constant<int, 5>());
+    case 6: return f(std::integral_constant<int, 6>());
+    case 7: return f(std::integral_constant<int, 7>());
+#endif
+    default: return f(std::integral_constant<int, kRows>());
   }
 }
 
 // Calls finish(r, c, vector) for every row r < rows and every vector of columns starting at c.
 template <class Op, class T, class F>
 inline void step(int rows, const T* const* a, const Panels<T>& e, F&& finish) {
-  switch (rows) {
-    case 1: return step_rows<Op, T, 1>(a, e, finish);
-    case 2: return step_rows<Op, T, 2>(a, e, finish);
-    case 3: return step_rows<Op, T, 3>(a, e, finish);
-#if defined(__AVX512F__)
-    case 4: return step_rows<Op, T, 4>(a, e, finish);
-    case 5: return step_rows<Op, T, 5>(a, e, finish);
-    case 6: return step_rows<Op, T, 6>(a, e, finish);
-    case 7: return step_rows<Op, T, 7>(a, e, finish);
-#endif
-    default: return step_rows<Op, T, kRows>(a, e, finish);
-  }
+  with_rows(rows, [&](auto r) { step_rows<Op, T, decltype(r)::value>(a, e, finish); });
+}
+
+// The same for a matrix (size, cols) in rows `stride` apart, readable and writable up to whole
+// vectors; packing it would not pay because it is used for few rows.
+template <class Op, class T, class F>
+inline void step_strided(int rows, const T* const* a, const T* e, int64_t size, int64_t stride, int64_t cols, F&& finish) {
+  with_rows(rows, [&](auto r) {
+    constexpr int R = decltype(r)::value;
+    int64_t c = 0;
+    for (; c + 2 * kLanes<T> < cols; c += 3 * kLanes<T>) step_panel<Op, T, R, 3>(a, e + c, size, stride, c, finish);
+    for (; c < cols; c += kLanes<T>) step_panel<Op, T, R, 1>(a, e + c, size, stride, c, finish);
+  });
 }
 
 // The same for one sequence whose matrix is used only once, so packing it would cost as much as the

@@ -16,7 +16,7 @@ from structlearn.errors import DerivativeError, LabelError
 from structlearn.ops._library import kernel
 from structlearn.ops._register import operator
 
-_ARGS = "Tensor unary, Tensor transition, Tensor? start, Tensor? end, Tensor? lengths"
+ARGS = "Tensor unary, Tensor transition, Tensor? start, Tensor? end, Tensor? lengths"
 _PACK = struct.Struct("5P9q").pack  # ChainArgs of kernels/cpu/chain.h
 
 Args = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
@@ -37,7 +37,7 @@ def _pointer(x: Tensor | None) -> int:
     return 0 if x is None else x.data_ptr()
 
 
-def _call(name: str, args: Args, *rest: Tensor | int | None) -> int:
+def call(name: str, args: Args, *rest: Tensor | int | None) -> int:
     """Runs a C++ kernel on ``args`` and the outputs or options in ``rest``."""
     unary, transition, start, end, lengths = args
     unary = _states_contiguous(unary)
@@ -72,7 +72,7 @@ def _viterbi(*args: Any) -> tuple[Tensor, Tensor]:
     unary = tensors[0]
     b, n, _ = _sizes(unary)
     labels, score = unary.new_empty((b, n), dtype=torch.int64), unary.new_empty(b)
-    _call("viterbi", tuple(tensors), labels, score)  # type: ignore[arg-type]
+    call("viterbi", tuple(tensors), labels, score)  # type: ignore[arg-type]
     return labels, score
 
 
@@ -112,13 +112,8 @@ def _gradient_outputs(args: Any) -> tuple[Tensor, ...]:
     )
 
 
-def _score(*args: Any) -> Tensor:
-    """sum of the potentials along labels (K,B,N), (K,B)."""
-    *tensors, labels = args
-    unary = tensors[0]
-    labels = labels.contiguous()
-    out = unary.new_empty(labels.shape[:2])
-    place = _call("score", tuple(tensors), labels, labels.shape[0], out)  # type: ignore[arg-type]
+def _check_place(place: int, labels: Tensor, unary: Tensor) -> None:
+    """Raises for the flat place in labels (K,B,N) that a kernel found out of range; -1 is none."""
     if place >= 0:
         n, c = unary.shape[1:]
         k, b, t = place // (n * unary.shape[0]), place // n % unary.shape[0], place % n
@@ -128,6 +123,16 @@ def _score(*args: Any) -> Tensor:
             f"{int(labels[k, b, t])} at batch row {b}, position {t}",
             "check the label vocabulary, or shorten lengths if this position is padding",
         )
+
+
+def _score(*args: Any) -> Tensor:
+    """sum of the potentials along labels (K,B,N), (K,B)."""
+    *tensors, labels = args
+    unary = tensors[0]
+    labels = labels.contiguous()
+    out = unary.new_empty(labels.shape[:2])
+    place = call("score", tuple(tensors), labels, labels.shape[0], out)  # type: ignore[arg-type]
+    _check_place(place, labels, unary)
     return out
 
 
@@ -150,7 +155,7 @@ def _score_backward(*args: Any) -> tuple[Tensor, ...]:
     """Counts of the parts along labels (K,B,N), weighted by grad (K,B)."""
     *tensors, labels, grad = args
     outputs = _gradient_outputs(tensors)
-    _call("score_backward", tuple(tensors), labels.contiguous(), labels.shape[0], grad.contiguous(), *outputs)  # type: ignore[arg-type]
+    call("score_backward", tuple(tensors), labels.contiguous(), labels.shape[0], grad.contiguous(), *outputs)  # type: ignore[arg-type]
     return outputs
 
 
@@ -178,6 +183,33 @@ def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
     return *(None,) * 6, score(*moved, args[4], labels)
 
 
+def _margin(*args: Any) -> tuple[Tensor, Tensor]:
+    """Labels (2,B,N) of the most violated output and gold, and max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold)."""
+    *tensors, gold, discount = args
+    unary = tensors[0]
+    labels = torch.empty((2, *gold.shape), dtype=torch.int64)
+    labels[1] = gold
+    value = unary.new_empty(unary.shape[0])
+    discount = None if discount is None else discount.to(unary.dtype).contiguous()
+    _check_place(call("margin", tuple(tensors), labels, discount, value), labels[1:], unary)  # type: ignore[arg-type]
+    return labels, value
+
+
+def _margin_fake(*args: Any) -> tuple[Tensor, Tensor]:
+    return args[0].new_empty((2, *args[5].shape), dtype=torch.int64), args[0].new_empty(args[0].shape[0])
+
+
+def _margin_context(ctx: Any, inputs: Any, output: Any) -> None:
+    _save_args(ctx, inputs[:5], output[0])
+
+
+def _margin_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
+    *args, labels = ctx.saved_tensors
+    if grad is None:
+        return (None,) * 7
+    return *_gradients(args, score_backward(*args, labels, torch.stack([grad, -grad]))), None, None
+
+
 def _forward(*args: Any) -> tuple[Tensor, Tensor]:
     """log Z (B,) and, if keep, what backward needs: (B,N,C) in a form of the backend's own."""
     *tensors, keep, backend = args
@@ -186,7 +218,7 @@ def _forward(*args: Any) -> tuple[Tensor, Tensor]:
     unary = tensors[0]
     log_z = unary.new_empty(unary.shape[0])
     alpha = torch.empty(unary.shape if keep else 0, dtype=unary.dtype)
-    _call("forward", tuple(tensors), log_z, alpha if keep else 0)  # type: ignore[arg-type]
+    call("forward", tuple(tensors), log_z, alpha if keep else 0)  # type: ignore[arg-type]
     return log_z, alpha
 
 
@@ -217,7 +249,7 @@ def _backward(*args: Any) -> tuple[Tensor, ...]:
         unary, transition, start, end = _gpu().backward(*tensors, alpha, log_z, grad)
         return unary, transition, *(unary.new_empty(0) if x is None else x for x in (start, end))
     outputs = _gradient_outputs(tensors)
-    _call("backward", tuple(tensors), alpha, log_z, grad.contiguous(), *outputs)  # type: ignore[arg-type]
+    call("backward", tuple(tensors), alpha, log_z, grad.contiguous(), *outputs)  # type: ignore[arg-type]
     return outputs
 
 
@@ -246,7 +278,7 @@ def _second(*args: Any) -> tuple[Tensor, ...]:
     outputs = _gradient_outputs(tensors)
     along = tensors[0].new_empty(tensors[0].shape[0])
     directions = [None if v is None else v.contiguous() for v in (v_unary, v_transition, v_start, v_end)]
-    _call("second", tuple(tensors), grad.contiguous(), *directions, along, *outputs)  # type: ignore[arg-type]
+    call("second", tuple(tensors), grad.contiguous(), *directions, along, *outputs)  # type: ignore[arg-type]
     return along, *outputs
 
 
@@ -259,7 +291,7 @@ def _entropy(*tensors: Any) -> Tensor:
     unary = tensors[0]
     log_z = _forward(*tensors, False, "cpu")[0]
     mean = torch.empty_like(log_z)
-    _call("second", tensors, 0, *_finite(tensors), mean, 0, 0, 0, 0)
+    call("second", tensors, 0, *_finite(tensors), mean, 0, 0, 0, 0)
     return (log_z - mean).masked_fill_(log_z == float("-inf"), 0.0) if unary.shape[1] else log_z
 
 
@@ -293,7 +325,7 @@ def _kbest(*args: Any) -> tuple[Tensor, Tensor]:
     if backend == "triton":
         return _gpu().kbest(*tensors, k)  # type: ignore[no-any-return]
     labels, scores = _kbest_fake(*args)
-    _call("kbest", tuple(tensors), k, labels, scores)  # type: ignore[arg-type]
+    call("kbest", tuple(tensors), k, labels, scores)  # type: ignore[arg-type]
     return labels, scores
 
 
@@ -310,7 +342,7 @@ def _sample(*args: Any) -> Tensor:
         _, alpha = _gpu().forward(*tensors)
         return _gpu().sample(*tensors, alpha, uniform)  # type: ignore[no-any-return]
     labels = torch.empty(uniform.shape, dtype=torch.int64)
-    _call("sample", tuple(tensors), uniform.contiguous(), uniform.shape[0], labels)  # type: ignore[arg-type]
+    call("sample", tuple(tensors), uniform.contiguous(), uniform.shape[0], labels)  # type: ignore[arg-type]
     return labels
 
 
@@ -320,30 +352,30 @@ def _sample_fake(*args: Any) -> Tensor:
 
 _FOUR = "(Tensor d_unary, Tensor d_transition, Tensor d_start, Tensor d_end)"
 
-viterbi = operator(f"chain_viterbi({_ARGS}, str backend) -> (Tensor labels, Tensor score)", _viterbi, _viterbi_fake)
+viterbi = operator(f"chain_viterbi({ARGS}, str backend) -> (Tensor labels, Tensor score)", _viterbi, _viterbi_fake)
 best_score = operator(
-    f"chain_max({_ARGS}, str backend) -> (Tensor labels, Tensor score)",
+    f"chain_max({ARGS}, str backend) -> (Tensor labels, Tensor score)",
     _viterbi,
     _viterbi_fake,
     setup_context=_max_context,
     backward=_max_backward,
 )
 score_backward = operator(
-    f"chain_score_backward({_ARGS}, Tensor labels, Tensor grad) -> {_FOUR}",
+    f"chain_score_backward({ARGS}, Tensor labels, Tensor grad) -> {_FOUR}",
     _score_backward,
     _score_backward_fake,
     setup_context=_counts_context,
     backward=_counts_backward,
 )
 score = operator(
-    f"chain_score({_ARGS}, Tensor labels) -> Tensor",
+    f"chain_score({ARGS}, Tensor labels) -> Tensor",
     _score,
     _score_fake,
     setup_context=_score_context,
     backward=_score_grad,
 )
 second = operator(
-    f"chain_second({_ARGS}, Tensor grad, Tensor v_unary, Tensor v_transition, Tensor? v_start, Tensor? v_end)"
+    f"chain_second({ARGS}, Tensor grad, Tensor v_unary, Tensor v_transition, Tensor? v_start, Tensor? v_end)"
     " -> (Tensor along, Tensor d_unary, Tensor d_transition, Tensor d_start, Tensor d_end)",
     _second,
     _second_fake,
@@ -351,25 +383,32 @@ second = operator(
     backward=_no_third,
 )
 backward = operator(
-    f"chain_backward({_ARGS}, Tensor alpha, Tensor log_z, Tensor grad, str backend) -> {_FOUR}",
+    f"chain_backward({ARGS}, Tensor alpha, Tensor log_z, Tensor grad, str backend) -> {_FOUR}",
     _backward,
     _backward_fake,
     setup_context=_backward_context,
     backward=_backward_grad,
 )
+margin = operator(
+    f"chain_margin({ARGS}, Tensor gold, Tensor? discount) -> (Tensor labels, Tensor value)",
+    _margin,
+    _margin_fake,
+    setup_context=_margin_context,
+    backward=_margin_backward,
+)
 forward = operator(
-    f"chain_forward({_ARGS}, bool keep, str backend) -> (Tensor log_z, Tensor alpha)",
+    f"chain_forward({ARGS}, bool keep, str backend) -> (Tensor log_z, Tensor alpha)",
     _forward,
     _forward_fake,
     setup_context=_forward_context,
     backward=_forward_grad,
 )
 entropy = operator(
-    f"chain_entropy({_ARGS}) -> Tensor",
+    f"chain_entropy({ARGS}) -> Tensor",
     _entropy,
     _entropy_fake,
     setup_context=_entropy_context,
     backward=_entropy_backward,
 )
-kbest = operator(f"chain_kbest({_ARGS}, int k, str backend) -> (Tensor labels, Tensor scores)", _kbest, _kbest_fake)
-sample = operator(f"chain_sample({_ARGS}, Tensor uniform, str backend) -> Tensor", _sample, _sample_fake)
+kbest = operator(f"chain_kbest({ARGS}, int k, str backend) -> (Tensor labels, Tensor scores)", _kbest, _kbest_fake)
+sample = operator(f"chain_sample({ARGS}, Tensor uniform, str backend) -> Tensor", _sample, _sample_fake)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from contextlib import AbstractContextManager
 from typing import Any, ClassVar, Self
 
 import torch
 from torch import Tensor
 
-from structlearn.errors import ArgumentError, InfeasibleError
+from structlearn.errors import ArgumentError, InfeasibleError, LabelError, StructLearnError
+from structlearn.structures.counting import CountedBest, CountTable, pick, unravel
 
 PAD = -100
 
@@ -70,6 +72,71 @@ class Structure(ABC):
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Any:
         """n independent draws from p, leading axis n."""
 
+    @abstractmethod
+    def same_output(self, y: Any, z: Any) -> Tensor:
+        """Whether two outputs are equal, padding aside, (B,); leading axes broadcast."""
+
+    @abstractmethod
+    def max_by_count(self, counter: Any) -> CountTable:
+        """The best score for each value of the statistics of ``counter``."""
+
+    def best_by_count(self, counter: Any, offset: Tensor, slope: Tensor) -> CountedBest:
+        """The output that maximises offset[g(y)] + slope[g(y)] * s(y), for tables (B, S1[, S2]) and slope >= 0."""
+        found = self.max_by_count(counter)
+        index, value = pick(found.table, offset, slope)
+        return CountedBest(found.decode(unravel(index, counter.sizes)), index, value)
+
+    def enumerate(self) -> Any:
+        """All outputs, leading axis K, where there are few and the same for every instance; else None."""
+        return None
+
+    def take(self, y: Any, i: int) -> Any:
+        """Output i of outputs with a leading axis, as from ``topk`` or ``sample``."""
+        return y[i]
+
+    def choose(self, condition: Tensor, y: Any, z: Any) -> Any:
+        """y where condition (B,) holds, else z."""
+        return torch.where(condition.view(-1, *[1] * (y.dim() - 1)), y, z)
+
+    def padded(self, y: Any) -> Any:
+        """y with PAD at padded places, whatever it held there."""
+        return y
+
+    def difference(self, y: Any, z: Any) -> Tensor:
+        """s(y) - s(z), (B,); differentiable."""
+        return self.score(y) - self.score(z)
+
+    def require_allowed(self, name: str, y: Any, score: Tensor) -> None:
+        """Raises where ``score`` = s(y) is -inf: y uses a forbidden part."""
+        if float(score.detach().min()) == float("-inf"):
+            row = int((score == float("-inf")).nonzero()[0])
+            raise LabelError(
+                name,
+                "an output that the potentials allow",
+                f"score -inf in batch row {row}{self.forbidden_place(y, row)}",
+                "correct the label or relax the mask that forbids it",
+            )
+
+    def forbidden_place(self, y: Any, row: int) -> str:
+        """Where in ``row`` a part of y is forbidden, as words that continue a message."""
+        return ""
+
+    def positions(self, y: Any) -> tuple[Tensor, Tensor, int, torch.dtype]:
+        """y as labels (..., B, N) with 0 at padded places, their mask (B, N), the number of labels, and the dtype.
+
+        Costs that count positions work on any structure that defines this and ``parts_of_positions``.
+        """
+        raise self._unsupported("costs over positions")
+
+    def parts_of_positions(self, table: Tensor) -> dict[str, Tensor]:
+        """Parts in the fields of the potentials whose sum over y is sum_t table[b, t, y_t]; table (B, N, C)."""
+        raise self._unsupported("costs over positions")
+
+    def _unsupported(self, what: str) -> StructLearnError:
+        return ArgumentError(
+            "structure", f"one with {what}", type(self).__name__, "choose a cost made for this structure"
+        )
+
     def argmax(self) -> Any:
         """A best output of each instance; on ties the one with the lowest indices, in every backend."""
         y, score = self._best()
@@ -98,3 +165,12 @@ def check_count(argument: str, value: int) -> None:
     if not isinstance(value, int) or value < 1:
         raise ArgumentError(argument, "an integer >= 1", repr(value), f"pass {argument}=1 or more")
 
+
+def recording() -> AbstractContextManager[None]:
+    """Autograd records inside, whatever the caller's mode: outputs are read off as gradients."""
+    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else torch.enable_grad()
+
+
+def recordable(x: Tensor) -> Tensor:
+    """``x`` detached; a copy where it was made under ``torch.inference_mode``, which autograd refuses to save."""
+    return x.detach().clone() if x.is_inference() else x.detach()

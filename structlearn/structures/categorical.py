@@ -16,6 +16,7 @@ from structlearn.ops import choose_backend
 from structlearn.semirings import KMax, first_argmax, log_sum_exp
 from structlearn.structures import checks
 from structlearn.structures.base import PAD, Structure, check_count
+from structlearn.structures.counting import Counter, CountTable
 
 
 class CategoricalPotentials(NamedTuple):
@@ -82,6 +83,38 @@ class Categorical(Structure):
         log_z = self.log_partition()
         finite = self.scores.masked_fill(self.scores == float("-inf"), 0.0)
         return (log_z - (p * finite).sum(-1)).masked_fill(log_z == float("-inf"), 0.0)
+
+    def same_output(self, y: Tensor, z: Tensor) -> Tensor:
+        return y == z
+
+    def enumerate(self) -> Tensor:
+        """All classes for every instance, (K, B)."""
+        return torch.arange(self.scores.shape[1], device=self.scores.device)[:, None].expand(-1, self.batch_size)
+
+    def positions(self, y: Tensor) -> tuple[Tensor, Tensor, int, torch.dtype]:
+        y = checks.check_label_tensor("y", y, (self.batch_size,), self.scores.device)
+        mask = torch.ones((self.batch_size, 1), dtype=torch.bool, device=self.scores.device)
+        checks.check_labels("y", y.unsqueeze(-1), mask, self.scores.shape[1])
+        return y.unsqueeze(-1), mask, self.scores.shape[1], self.scores.dtype
+
+    def parts_of_positions(self, table: Tensor) -> dict[str, Tensor]:
+        return {"scores": table[:, 0]}
+
+    def max_by_count(self, counter: Counter) -> CountTable:
+        place = counter.flat("scores")
+        scores = self.scores.detach()
+        place = torch.zeros_like(scores, dtype=torch.int64) if place is None else place.expand_as(scores)
+        table = scores.new_full((self.batch_size, counter.size), float("-inf")).scatter_reduce(1, place, scores, "amax")
+
+        def decode(index: Tensor) -> Tensor:
+            flat = torch.zeros_like(index[:, 0])
+            for j, size in enumerate(counter.sizes):
+                flat = flat * size + index[:, j]
+            found = scores.masked_fill(place != flat[:, None], float("-inf"))
+            best = found.amax(-1)
+            return first_argmax(found, -1).squeeze(-1).masked_fill(best == float("-inf"), PAD)
+
+        return CountTable(table.view(-1, *counter.sizes), decode)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Labels (k, B) and scores (k, B), best first; the scores are differentiable."""

@@ -13,6 +13,7 @@ Recurrence over any semiring:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, NamedTuple, Self
 
@@ -23,8 +24,9 @@ from structlearn.errors import ShapeError
 from structlearn.ops import chain as ops
 from structlearn.ops import choose_backend
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
-from structlearn.structures import checks
-from structlearn.structures.base import PAD, Structure, check_count
+from structlearn.structures import chain_count, checks
+from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
+from structlearn.structures.counting import CountedBest, Counter, CountTable, LabelCounter
 
 if TYPE_CHECKING:
     from structlearn.torch_struct import ChainQueries
@@ -41,11 +43,13 @@ class ChainPotentials(NamedTuple):
     end: Tensor | None
 
 
-def total(semiring: Semiring, unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None, lengths: Tensor) -> Tensor:
+def total(
+    semiring: Semiring, unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None, lengths: Tensor
+) -> Tensor:
     """The recurrence above, (width, B). Padded positions must hold numbers; they do not change the result."""
     steps = unary.unbind(1)
-    if not steps:
-        return semiring.ones_like(unary.new_empty(unary.shape[0]))
+    if not steps:  # the sum over no positions keeps the result a function of the potentials
+        return semiring.ones_like(unary.new_empty(unary.shape[0])) + unary.sum((1, 2))
     between = (transition,) * (len(steps) - 1) if transition.dim() == 2 else transition.unbind(1)
     a = semiring.times(semiring.ones_like(steps[0]), semiring.lift(steps[0]))
     if start is not None:
@@ -157,15 +161,11 @@ class LinearChain(Structure):
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Labels (width, B, N) and totals (width, B): the parts of output i are the gradient of total i."""
-        with torch.enable_grad():
-            unary = self.unary.detach().requires_grad_()
-            rest = [None if x is None else x.detach() for x in (self.transition, self.start, self.end)]
+        with recording():
+            unary = recordable(self.unary).requires_grad_()
+            rest = [None if x is None else recordable(x) for x in (self.transition, self.start, self.end)]
             scores = self._reference(semiring, ChainPotentials(unary, *rest))  # type: ignore[arg-type]
-            if scores.requires_grad:
-                parts = [torch.autograd.grad(s.sum(), unary, retain_graph=True)[0] for s in scores]
-                hot = torch.stack(parts)
-            else:
-                hot = unary.new_zeros((semiring.width, *unary.shape))
+            hot = torch.stack([torch.autograd.grad(s.sum(), unary, retain_graph=True)[0] for s in scores])
         scores = scores.detach()
         labels = hot.argmax(-1) if hot.shape[-1] else hot.new_zeros(hot.shape[:-1], dtype=torch.int64)
         keep = self.mask & (scores > float("-inf"))[..., None]
@@ -192,7 +192,7 @@ class LinearChain(Structure):
         """s(y) for labels (B, N), or (K, B, N) with scores (K, B); labels at padded positions are ignored."""
         y = checks.check_label_tensor("y", y, tuple(self.unary.shape[:2]), self.unary.device)
         if self.backend == "cpu":
-            scores: Tensor = ops.score(*self._args, y.reshape(-1, *y.shape[-2:]))
+            scores: Tensor = ops.score(*self._args, y.reshape(math.prod(y.shape[:-2]), *y.shape[-2:]))
             return scores.view(y.shape[:-1])
         mask = self.mask
         checks.check_labels("y", y, mask, self.unary.shape[2])
@@ -219,19 +219,25 @@ class LinearChain(Structure):
         log_z, alpha = ops.forward(*(None if x is None else x.detach() for x in self._args), True, self.backend)
         results = ops.backward(*self._args, alpha, log_z, torch.ones_like(log_z), self.backend)
         unary, transition, start, end = results
-        return ChainPotentials(unary, transition, None if self.start is None else start, None if self.end is None else end)
+        return ChainPotentials(
+            unary, transition, None if self.start is None else start, None if self.end is None else end
+        )
 
     def _marginals_by_autograd(self) -> ChainPotentials:
         given = list(self.potentials.values())
         differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-        with torch.enable_grad():
+        with recording():
             leaves = {
-                name: (x if x.requires_grad else x.detach().requires_grad_()) if differentiable else x.detach().requires_grad_()
+                name: x if differentiable and x.requires_grad else recordable(x).requires_grad_()
                 for name, x in self.potentials.items()
             }
             log_z = self.replace(**leaves).log_partition()
             grads = torch.autograd.grad(
-                log_z.sum(), list(leaves.values()), create_graph=differentiable, allow_unused=True, materialize_grads=True
+                log_z.sum(),
+                list(leaves.values()),
+                create_graph=differentiable,
+                allow_unused=True,
+                materialize_grads=True,
             )
         found = dict(zip(leaves, grads, strict=True))
         return ChainPotentials(found["unary"], found["transition"], found.get("start"), found.get("end"))
@@ -239,6 +245,53 @@ class LinearChain(Structure):
     def count(self) -> Tensor:
         """Number of outputs that are not forbidden, (B,), float64."""
         return self._reference(Count())[0]
+
+    def difference(self, y: Tensor, z: Tensor) -> Tensor:
+        first, second = self.score(torch.stack([y, z])).unbind(0)
+        return first - second
+
+    def margin_violation(self, gold: Tensor, discount: Tensor | None) -> Tensor:
+        """max_y [ sum_t discount_t [y_t != gold_t] + s(y) ] - s(gold), (B,); discount (B, N), 1 if None."""
+        gold = checks.check_label_tensor("gold", gold, tuple(self.unary.shape[:2]), self.unary.device)
+        value: Tensor = ops.margin(*self._args, gold, discount)[1]
+        if not torch.compiler.is_compiling() and value.numel() and float(value.detach().max()) == float("inf"):
+            self.require_allowed("gold", gold, self.score(gold))
+        return value
+
+    def padded(self, y: Tensor) -> Tensor:
+        return y.masked_fill(~self.mask, PAD)
+
+    def forbidden_place(self, y: Tensor, row: int) -> str:
+        n = int(self.mask[row].sum())
+        labels = y[row, :n].tolist()
+        for t, c in enumerate(labels):
+            if self.unary[row, t, c] == float("-inf"):
+                return f", label {c} at position {t}"
+            matrix = self.transition if self.transition.dim() == 2 else self.transition[row, t - 1]
+            if t and matrix[labels[t - 1], c] == float("-inf"):
+                return f", transition {labels[t - 1]} -> {c} into position {t}"
+        edges = (("start", self.start, labels[0]), ("end", self.end, labels[-1]))
+        return "".join(
+            f", {name} with label {c}" for name, edge, c in edges if edge is not None and edge[c] == float("-inf")
+        )
+
+    def same_output(self, y: Tensor, z: Tensor) -> Tensor:
+        return ((y == z) | ~self.mask).all(-1)
+
+    def positions(self, y: Tensor) -> tuple[Tensor, Tensor, int, torch.dtype]:
+        y = checks.check_label_tensor("y", y, tuple(self.unary.shape[:2]), self.unary.device)
+        mask = self.mask
+        checks.check_labels("y", y, mask, self.unary.shape[2])
+        return y.masked_fill(~mask, 0), mask, self.unary.shape[2], self.unary.dtype
+
+    def parts_of_positions(self, table: Tensor) -> dict[str, Tensor]:
+        return {"unary": table}
+
+    def max_by_count(self, counter: Counter | LabelCounter) -> CountTable:
+        return chain_count.max_by_count(self, counter)
+
+    def best_by_count(self, counter: Counter | LabelCounter, offset: Tensor, slope: Tensor) -> CountedBest:
+        return chain_count.best_by_count(self, counter, offset, slope)
 
     def entropy(self) -> Tensor:
         if self.backend == "cpu":

@@ -1,0 +1,1 @@
+"""Readers of corpora, synthetic data, and what turns them into batches."""

@@ -1,0 +1,13 @@
+"""Scores of outputs against gold, by the rules of the field's own programs; functions, and torchmetrics over them."""
+
+from structlearn.metrics.brackets import COLLINS as COLLINS
+from structlearn.metrics.brackets import BracketCounts as BracketCounts
+from structlearn.metrics.brackets import BracketRules as BracketRules
+from structlearn.metrics.brackets import BracketScore as BracketScore
+from structlearn.metrics.brackets import BracketScores as BracketScores
+from structlearn.metrics.brackets import bracket_counts as bracket_counts
+from structlearn.metrics.brackets import bracket_scores as bracket_scores
+from structlearn.metrics.brackets import constituents as constituents
+from structlearn.metrics.chunks import ChunkF1 as ChunkF1
+from structlearn.metrics.chunks import ChunkScores as ChunkScores
+from structlearn.metrics.chunks import chunk_scores as chunk_scores
