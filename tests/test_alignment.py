@@ -26,7 +26,7 @@ from structlearn.errors import ArgumentError, DTypeError, LabelError, LengthsErr
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
-BACKENDS = ("reference",)
+BACKENDS = ("reference", "cpu")
 
 
 @pytest.mark.parametrize("query", QUERIES)

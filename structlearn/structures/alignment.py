@@ -41,14 +41,16 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from structlearn.errors import ArgumentError
+from structlearn.ops import alignment as ops
 from structlearn.ops import choose_backend
 from structlearn.semirings import NEG_INF, Count, Entropy, KMax, Log, Max, Sample, Semiring
-from structlearn.structures import checks, gaps, paths
-from structlearn.structures.base import PAD, Structure, check_count
+from structlearn.structures import alignment_count, checks, gaps, paths
+from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
+from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.structures.gaps import Gap, Grid
 
 Mode = Literal["global", "local", "semiglobal"]
-_NATIVE = ("reference",)
+_NATIVE = ("reference", "cpu")
 
 
 class AlignmentPotentials(NamedTuple):
@@ -254,8 +256,8 @@ class Alignment(Structure):
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Paths (width, B, N+M) and totals (width, B): path i is the gradient of total i by marks on all operations."""
         b, rows, columns = self.match.shape
-        detached = AlignmentPotentials(*(None if x is None else x.detach() for x in self._args[:5]))  # type: ignore[arg-type]
-        with torch.enable_grad():
+        detached = AlignmentPotentials(*(None if x is None else recordable(x) for x in self._args[:5]))  # type: ignore[arg-type]
+        with recording():
             marks = self.match.new_zeros((3, b, rows + 1, columns + 1), requires_grad=True)
             scores = self._reference(semiring, detached, marks)
             used = torch.stack([torch.autograd.grad(s.sum(), marks, retain_graph=True)[0] for s in scores])
@@ -264,14 +266,26 @@ class Alignment(Structure):
         return found.masked_fill((scores == NEG_INF)[..., None], PAD), scores
 
     @property
-    def _args(self) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None]:
-        return self.match, self.gap_x, self.gap_y, self.open_x, self.open_y, self.x_lengths, self.y_lengths
+    def _args(self) -> ops.Args:
+        mode, band = ops.MODES.index(self.mode), -1 if self.band is None else self.band
+        return self.match, self.gap_x, self.gap_y, self.open_x, self.open_y, self.x_lengths, self.y_lengths, mode, band
+
+    @property
+    def _differentiable(self) -> bool:
+        return torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
 
     def _best(self) -> tuple[Tensor, Tensor]:
-        found, scores = self._reference_outputs(Max())
-        return found[0], scores[0]
+        if self.backend == "reference":
+            found, scores = self._reference_outputs(Max())
+            return found[0], scores[0]
+        path, score = ops.best(*self._args, True, self.backend)
+        return path, score
 
     def max(self) -> Tensor:
+        """max_y s(y), (B,); the path is only followed where a gradient may be asked for."""
+        if self.backend != "reference":
+            score: Tensor = ops.best_score(*self._args, self._differentiable, self.backend)[1]
+            return score
         best = self._reference(Max())[0]
         return torch.where(best.detach() == NEG_INF, best.detach(), best)
 
@@ -279,6 +293,9 @@ class Alignment(Structure):
         """s(y), (..., B), for paths (..., B, N+M); what stands behind a path's end is ignored."""
         b, rows, columns = self.match.shape
         y = checks.check_label_tensor("y", y, (b, rows + columns), self.match.device)
+        if self.backend == "cpu":
+            scores: Tensor = ops.score(*self._args, y.reshape(-1, *y.shape[-2:]))
+            return scores.view(y.shape[:-1])
         n, m = self._lengths
         paths.check(y, n, m)
         return paths.score(*self._args[:5], y, n, m, self.mode, self.band)
@@ -292,11 +309,10 @@ class Alignment(Structure):
         match (B, N, M) holds P(x_i and y_j are matched), gap_x (B, N) and open_x the probability that x_i stands in a
         gap (as its first position, where gaps are affine), free ends not counted; gap_y and open_y the same for y.
         """
-        given = list(self.potentials.values())
-        differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-        with torch.enable_grad():
+        differentiable = self._differentiable
+        with recording():
             leaves = {
-                name: x if differentiable and x.requires_grad else x.detach().requires_grad_()
+                name: x if differentiable and x.requires_grad else recordable(x).requires_grad_()
                 for name, x in self.potentials.items()
             }
             log_z = self.replace(**leaves).log_partition()
@@ -324,7 +340,7 @@ class Alignment(Structure):
         """Paths (k, B, N+M) and scores (k, B) of the k best outputs, best first; the scores are differentiable."""
         check_count("k", k)
         found, scores = self._reference_outputs(KMax(k))
-        if torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values()):
+        if self._differentiable:
             missing = scores == NEG_INF
             some = paths.nothing_aligned(self.match.shape[1] + self.match.shape[2], *self._lengths)
             scores = self.score(torch.where(missing[..., None], some, found)).masked_fill(missing, NEG_INF)
@@ -342,7 +358,36 @@ class Alignment(Structure):
         return paths.pairs(y, *self._lengths, min(rows, columns))
 
     def same_output(self, y: Tensor, z: Tensor) -> Tensor:
-        """(B,) bool: the paths y and z are one output; local paths are compared from first to last match."""
+        """Whether two paths are one output, (..., B); local paths are compared from first to last match."""
         n, m = self._lengths
         tidy = paths.local if self.mode == "local" else paths.clean
         return (tidy(y, n, m) == tidy(z, n, m)).all(-1)
+
+    def padded(self, y: Tensor) -> Tensor:
+        return paths.clean(y, *self._lengths)
+
+    def max_by_count(self, counter: Counter) -> CountTable:
+        return alignment_count.max_by_count(self, counter)
+
+    def best_by_count(self, counter: Counter, offset: Tensor, slope: Tensor) -> CountedBest:
+        return alignment_count.best_by_count(self, counter, offset, slope)
+
+    def positions(self, y: Tensor) -> tuple[Tensor, Tensor, int, torch.dtype]:
+        """For each position of x the position of y it is matched with, M where there is none; masked to matched ones.
+
+        So ``Hamming(normalize=True)`` is 1 - Q, the share of gold's pairs that are missed.
+        """
+        b, rows, columns = self.match.shape
+        y = checks.check_label_tensor("y", y, (b, rows + columns), self.match.device)
+        n, m = self._lengths
+        paths.check(y, n, m)
+        partner = paths.partners(y, n, m, rows, columns)
+        return partner, partner < columns, columns + 1, self.match.dtype
+
+    def parts_of_positions(self, table: Tensor) -> dict[str, Tensor]:
+        if self.mode != "global":
+            raise ArgumentError(
+                "structure", "a global alignment, where every gap has a score", f"mode={self.mode!r}", "use AlignedPairs()"
+            )
+        parts = {"match": table[..., :-1], "gap_x": table[..., -1]}
+        return parts if self.open_x is None else parts | {"open_x": table[..., -1]}

@@ -115,6 +115,14 @@ def pairs(path: Tensor, n: Tensor, m: Tensor, size: int) -> Tensor:
     return found.gather(-2, order[..., None].expand(*order.shape, 2))
 
 
+def partners(path: Tensor, n: Tensor, m: Tensor, rows: int, columns: int) -> Tensor:
+    """(..., B, rows): the position of y that each position of x is matched with, ``columns`` where there is none."""
+    steps = read(path, n, m)
+    match = (steps.op == MATCH) & steps.real
+    found = torch.full((*path.shape[:-1], rows + 1), columns, dtype=torch.int64, device=path.device)
+    return found.scatter(-1, torch.where(match, steps.i, rows), torch.where(match, steps.j, columns))[..., :rows]
+
+
 def score(
     match: Tensor,
     gap_x: Tensor,
