@@ -7,11 +7,14 @@
 // over nodes (i, j) with i positions of x and j of y behind them (structlearn/structures/alignment.py),
 // and the same with sums of products.
 //
-// The sweep takes blocks of kLanes rows of x. Lane r of a vector is row i0 + L-1-r, and at step t that
-// row is at column j = t - (L-1-r), so a vector is a piece of an anti-diagonal and its entries do not
-// depend on each other: the row above is the next lane one step before. Rows run against the lanes so
-// that columns run with them, y's gap scores load in order, and the block's last row sits in lane 0,
-// where storing it costs no shuffle. No sum is reordered, so results equal the reference bit by bit.
+// The sweep takes blocks of kStack * kLanes rows of x: each lane of a vector owns kStack rows. Lane r is
+// number l = L-1-r from the top, and at step t its rows are at column j = t - l, so a vector is a piece
+// of an anti-diagonal and its entries do not depend on each other: the row above a lane's first is the
+// last one of the next lane one step before, the row above any other is in the same lane. One row a
+// lane would wait for that shift (5 cycles of 10) at every step; with two the second row's work fills
+// the time. Lanes run against the rows so that columns run with them, y's gap scores load in order,
+// and the block's last row sits in lane 0, where storing it costs no shuffle. No sum is reordered, so
+// results equal the reference bit by bit.
 #pragma once
 #include <algorithm>
 #include <cstdint>
@@ -24,6 +27,7 @@
 namespace sl {
 
 constexpr int64_t kPadOp = -100;
+constexpr int kStack = 2;  // rows of a lane
 enum AlignmentMode : int64_t { kGlobal = 0, kLocal = 1, kSemiglobal = 2 };
 
 // Plain data, filled by structlearn/ops/alignment.py: the field order there must match.
@@ -47,6 +51,7 @@ struct Pair {
   Buffer<T> store;
   T *gap_x = nullptr, *open_x = nullptr;  // n entries, then 2 L zeros
   T *gap_y = nullptr, *open_y = nullptr;  // L zeros in front of them too
+  bool same_y = false;                    // y's gap scores are the same at every position
 
   void set(const AlignmentArgs& a, int64_t b_) {
     b = b_, N = a.N, M = a.M, mode = a.mode, row = a.match_n;
@@ -56,6 +61,7 @@ struct Pair {
     low = a.band < 0 ? -n - m : std::min<int64_t>(0, m - n) - a.band;
     high = a.band < 0 ? n + m : std::max<int64_t>(0, m - n) + a.band;
     const bool affine = a.open_x;
+    same_y = a.gap_y_m == 0 && (!affine || a.open_y_m == 0);
     const int64_t each_x = n + 2 * L, each_y = m + 3 * L;
     store.resize(2 * (each_x + each_y));
     T* p = store.data;
@@ -73,23 +79,24 @@ struct Pair {
     open_x = affine ? fill(a.open_x, a.open_x_b, a.open_x_n, n, 0, each_x) : gap_x;
   }
 
-  int64_t blocks() const { return (n + L - 1) / L; }
+  static constexpr int64_t kBlock = kStack * kLanes<T>;
+  int64_t blocks() const { return (n + kBlock - 1) / kBlock; }
   bool node_in_band(int64_t i, int64_t j) const { return low <= j - i && j - i <= high; }
 };
 
-// The steps of one block of rows: lanes are all inside the matrix and the band in [inner_begin,
+// The steps of one block of rows: all its cells are inside the matrix and the band in [inner_begin,
 // inner_end), and every other step has to mask.
 struct Steps {
   int64_t i0, rows, begin, end, inner_begin, inner_end;
 
   template <class T>
   Steps(const Pair<T>& p, int64_t block) {
-    constexpr int64_t L = kLanes<T>;
-    i0 = block * L, rows = std::min<int64_t>(L, p.n - i0);
+    constexpr int64_t L = kLanes<T>, all = Pair<T>::kBlock;
+    i0 = block * all, rows = std::min<int64_t>(all, p.n - i0);
     begin = std::max<int64_t>(0, i0 + p.low);
-    end = std::min(p.m - 1, i0 + rows - 1 + p.high) + rows;
-    inner_begin = std::max(L - 1, i0 + 2 * (L - 1) + p.low);
-    inner_end = std::min(p.m - 1, i0 + p.high) + 1;
+    end = std::min(p.m - 1, i0 + rows - 1 + p.high) + (rows - 1) / kStack + 1;
+    inner_begin = std::max(L - 1, i0 + all - 1 + p.low + L - 1);
+    inner_end = rows < all ? 0 : std::min(p.m - 1, i0 + p.high) + 1;
     // Free ends: the last column and the last row have gap scores of their own.
     if (p.mode == kSemiglobal) inner_end = rows + i0 == p.n ? 0 : std::min(inner_end, p.m - 1);
   }
@@ -118,16 +125,19 @@ inline void for_pairs(const AlignmentArgs& a, int64_t cells_worth_a_thread, F&& 
   parallel_for(a.B, threads, [&](int64_t i, int worker) { body(order[i], worker); });
 }
 
-// v[1], ..., v[L-1], in[0]: every lane takes the value of the row above it.
+// v[1], ..., v[L-1], *in: every lane takes the value of the lane above it.
 template <class T>
 inline Vec<T> from_above(Vec<T> v, const T* in) {
 #if defined(__AVX512F__)
-  if constexpr (sizeof(T) == 4) return (Vec<T>)_mm512_alignr_epi32((__m512i)load(in), (__m512i)v, 1);
-  else return (Vec<T>)_mm512_alignr_epi64((__m512i)load(in), (__m512i)v, 1);
+  // The form with a full mask: GCC 12 warns of an undefined register in the plain one.
+  if constexpr (sizeof(T) == 4)
+    return (Vec<T>)_mm512_maskz_alignr_epi32(0xffff, (__m512i)_mm512_castps128_ps512(_mm_load_ss(in)), (__m512i)v, 1);
+  else
+    return (Vec<T>)_mm512_maskz_alignr_epi64(0xff, (__m512i)_mm512_castpd128_pd512(_mm_load_sd(in)), (__m512i)v, 1);
 #else
   IVec<T> pick;
   for (int r = 0; r < kLanes<T>; ++r) pick[r] = r + 1;
-  return __builtin_shuffle(v, load(in), pick);
+  return __builtin_shuffle(v, splat(*in), pick);
 #endif
 }
 
@@ -166,29 +176,49 @@ template <class V>
 inline unsigned bits_gt(V a, V b) { return sign_bits(a > b); }
 #endif
 
-// Row of each lane above the block's last one: L-1, ..., 0; a lane's column at step t is t minus that.
+// Number of each lane from the top, L-1, ..., 0; a lane's column at step t is t minus that.
 template <class T>
-inline IVec<T> lane_rows() {
+inline IVec<T> lane_numbers() {
   IVec<T> l;
   for (int r = 0; r < kLanes<T>; ++r) l[r] = kLanes<T> - 1 - r;
   return l;
 }
 
+#if defined(__AVX512F__)
+// Bit k is set where 0 <= first + k < size.
+template <class T>
+inline unsigned window_mask(int64_t first, int64_t size) {
+  const auto below = [](int64_t k) { return (1u << std::clamp<int64_t>(k, 0, kLanes<T>)) - 1; };
+  return below(size - first) & ~below(-first);
+}
+#endif
+
 // Entries first..first+L-1 of a row that has entries 0..size-1; the others read as 0.
 template <class T>
 inline Vec<T> load_window(const T* row, int64_t first, int64_t size) {
-  constexpr int64_t L = kLanes<T>;
-  if (first >= 0 && first + L <= size) return load(row + first);
-  if (first >= size || first + L <= 0) return Vec<T>{};
 #if defined(__AVX512F__)
-  const unsigned all = (1u << L) - 1;
-  const unsigned mask = (first < 0 ? all << -first : all) & (first + L > size ? all >> (first + L - size) : all);
+  const unsigned mask = window_mask<T>(first, size);
   if constexpr (sizeof(T) == 4) return (Vec<T>)_mm512_maskz_loadu_ps(__mmask16(mask), row + first);
   else return (Vec<T>)_mm512_maskz_loadu_pd(__mmask8(mask), row + first);
 #else
+  constexpr int64_t L = kLanes<T>;
+  if (first >= 0 && first + L <= size) return load(row + first);
   Vec<T> v{};
   for (int64_t k = std::max<int64_t>(0, -first); k < L && first + k < size; ++k) v[k] = row[first + k];
   return v;
+#endif
+}
+
+template <class T>
+inline void store_window(T* row, int64_t first, int64_t size, Vec<T> v) {
+#if defined(__AVX512F__)
+  const unsigned mask = window_mask<T>(first, size);
+  if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(row + first, __mmask16(mask), (__m512)v);
+  else _mm512_mask_storeu_pd(row + first, __mmask8(mask), (__m512d)v);
+#else
+  constexpr int64_t L = kLanes<T>;
+  if (first >= 0 && first + L <= size) return store(row + first, v);
+  for (int64_t k = std::max<int64_t>(0, -first); k < L && first + k < size; ++k) row[first + k] = v[k];
 #endif
 }
 
@@ -248,20 +278,20 @@ inline void transpose(V* v) {
   }
 }
 
-// The match scores of L steps from t0 on, one vector a step.
+// The match scores of L steps from t0 on, one vector a step, for row q of every lane.
 template <class T>
-inline void load_tile(const Pair<T>& p, int64_t i0, int64_t t0, T* tile) {
+inline void load_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, T* tile) {
   constexpr int64_t L = kLanes<T>;
+  const auto row = [&](int r) { return i0 + kStack * (L - 1 - r) + q; };
+  // The same columns of the next block: short rows end before the hardware has learnt its streams.
+  if (row(0) + Pair<T>::kBlock < p.n && t0 < p.m)
+    for (int r = 0; r < L; ++r) __builtin_prefetch(p.match + (row(r) + Pair<T>::kBlock) * p.row + t0, 0, 2);
   Vec<T> v[L];
-  // The same columns of the next block: L streams of short rows end before the hardware has learnt them.
-  if (i0 + 2 * L <= p.n && t0 < p.m)
-    for (int r = 0; r < L; ++r) __builtin_prefetch(p.match + (i0 + L + r) * p.row + t0, 0, 2);
-  if (i0 + L <= p.n && t0 >= L - 1 && t0 + L <= p.m) {
+  if (row(0) < p.n && t0 >= L - 1 && t0 + L <= p.m) {
 #pragma GCC unroll 16
-    for (int r = 0; r < L; ++r) v[r] = load(p.match + (i0 + L - 1 - r) * p.row + t0 - (L - 1) + r);
+    for (int r = 0; r < L; ++r) v[r] = load(p.match + row(r) * p.row + t0 - (L - 1) + r);
   } else {
-    for (int r = 0; r < L; ++r)
-      v[r] = load_window(p.match + std::min(i0 + L - 1 - r, p.n - 1) * p.row, t0 - (L - 1) + r, p.m);
+    for (int r = 0; r < L; ++r) v[r] = load_window(p.match + std::min(row(r), p.n - 1) * p.row, t0 - (L - 1) + r, p.m);
   }
   transpose(v);
 #pragma GCC unroll 16

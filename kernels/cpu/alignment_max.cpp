@@ -1,5 +1,5 @@
 // Best path of each pair. The forward sweep keeps the comparisons that decided each cell as bits, 2 to
-// 6 words of L bits a step, so the traceback of one pair takes at most 6/8 byte a cell and is given up
+// 6 words of L bits a row of cells, so the traceback of one pair takes at most 6/8 byte a cell and is given up
 // before the next pair; without a path only one row of nodes is kept. Limited by the vector adds,
 // compares and shuffles of a step (about 1 cycle a cell with AVX-512).
 #include <memory>
@@ -14,7 +14,7 @@ using Word = std::conditional_t<(kLanes<T> > 8), uint16_t, uint8_t>;
 
 template <class T, bool Affine, bool Local, bool Trace>
 class MaxSweep {
-  static constexpr int64_t L = kLanes<T>;
+  static constexpr int64_t L = kLanes<T>, kBlock = Pair<T>::kBlock;
   // Bits a step: of an affine cell M>=X, M>=Y, X>=Y, opened x, opened y; of a linear one M>=X, and
   // both >=Y; then whether a local match continues a path.
   static constexpr int kWords = (Affine ? 5 : 2) + (Local ? 1 : 0);
@@ -32,27 +32,30 @@ class MaxSweep {
     if (Trace) {
       offset_.resize(blocks + 1);
       offset_[0] = 0;
-      for (int64_t k = 0; k < blocks; ++k) offset_[k + 1] = offset_[k] + Steps(*p_, k).count() * kWords;
+      for (int64_t k = 0; k < blocks; ++k) offset_[k + 1] = offset_[k] + Steps(*p_, k).count() * kStack * kWords;
       if (int64_t(bits_.size()) < offset_[blocks]) bits_.resize(offset_[blocks]);
     }
     best_ = 0, best_i_ = best_j_ = -1;
     for (int64_t k = 0; k < blocks; ++k) block(k);
     T score = best_;
     if (!Local) {
-      const int64_t i = p_->n - 1, r = L - 1 - i % L;
-      score = Affine ? std::max(s_.my[r], s_.x[r]) : s_.my[r];
-      best_i_ = i, best_j_ = p_->m - 1;
+      const int64_t row = (p_->n - 1) % kBlock, r = L - 1 - row / kStack;
+      const Row& last = s_.rows[row % kStack];
+      score = Affine ? std::max(last.my[r], last.x[r]) : last.my[r];
+      best_i_ = p_->n - 1, best_j_ = p_->m - 1;
     }
     if (Trace && score > kNegInf<T>) trace(ops);
     return score;
   }
 
  private:
-  // What a block carries from step to step: of each lane's last node max(M, Y), X, Y and max(M, X);
-  // and what came from above one step ago, whose maximum is the node diagonally before. A linear
-  // sweep keeps the maximum of all three in my.
+  // What a row of every lane carries from step to step: of its last node max(M, Y), X, Y and max(M, X),
+  // and the node diagonally before its next one. A linear sweep keeps the maximum of all in my.
+  struct Row {
+    V my, x, y, mx, before;
+  };
   struct State {
-    V my, x, y, mx, above_my, above_x;
+    Row rows[kStack];
   };
 
   T border(std::vector<int8_t>* ops) {
@@ -94,111 +97,130 @@ class MaxSweep {
     const Steps steps(*p_, k);
     if (steps.count() == 0) return;
     const int64_t i0 = steps.i0, begin = steps.begin;
-    for (int r = 0; r < L; ++r) {
-      const int64_t i = std::min(i0 + L - 1 - r, p_->n - 1);
-      open_x_[r] = p_->open_x[i], gap_x_[r] = p_->gap_x[i];
-      border_[r] = begin == 0 ? column_.data[i + 1] : kNegInf<T>;
-    }
-    // First and last column of each lane inside the matrix and the band.
-    for (int r = 0; r < L; ++r) {
-      const int64_t i = i0 + L - 1 - r;
-      first_[r] = Int(std::max<int64_t>(0, i + p_->low)), last_[r] = Int(std::min(p_->m - 1, i + p_->high));
-    }
     const V nothing = splat<T>(kNegInf<T>);
-    s_ = {Affine ? nothing : border_, border_, nothing, border_, nothing, nothing};
+    for (int q = 0; q < kStack; ++q) {
+      V before;
+      for (int r = 0; r < L; ++r) {
+        const int64_t i = i0 + kStack * (L - 1 - r) + q, row = std::min(i, p_->n - 1);
+        open_x_[q][r] = p_->open_x[row], gap_x_[q][r] = p_->gap_x[row];
+        border_[q][r] = begin == 0 ? column_.data[row + 1] : kNegInf<T>;
+        // First and last column inside the matrix and the band.
+        first_[q][r] = Int(std::max<int64_t>(0, i + p_->low)), last_[q][r] = Int(std::min(p_->m - 1, i + p_->high));
+        before[r] = begin == 0 && q > 0 ? column_.data[row] : kNegInf<T>;
+      }
+      s_.rows[q] = {Affine ? nothing : border_[q], border_[q], nothing, border_[q], before};
+      best_lane_[q] = nothing, best_step_[q] = I{};
+    }
     if (begin == 0 && i0 > 0) {
       row_my_.data[0] = Affine ? kNegInf<T> : column_.data[i0];
       row_x_.data[0] = column_.data[i0];
     }
-    s_.above_my[L - 1] = row_my_.data[begin], s_.above_x[L - 1] = row_x_.data[begin];
-    best_lane_ = nothing, best_step_ = I{};
+    s_.rows[0].before[L - 1] = Affine ? std::max(row_my_.data[begin], row_x_.data[begin]) : row_my_.data[begin];
     if (Trace) out_ = bits_.data() + offset_[k];
 
-    alignas(kBytes) T tile[L * L];
+    alignas(kBytes) T tile[kStack][L * L];
     for (int64_t t0 = begin; t0 < steps.end; t0 += L) {
       const int64_t t1 = std::min(t0 + L, steps.end);
-      load_tile(*p_, i0, t0, tile);
-      if (t0 >= steps.inner_begin && t1 <= steps.inner_end && t1 - t0 == L) {
-        inner(t0, tile);
-      } else {
-        for (int64_t t = t0; t < t1; ++t) edge(steps, t, load(tile + (t - t0) * L));
-      }
+      for (int q = 0; q < kStack; ++q) load_tile(*p_, i0, q, t0, tile[q]);
+      if (t0 >= steps.inner_begin && t1 <= steps.inner_end && t1 - t0 == L)
+        p_->same_y ? inner<true>(t0, tile[0]) : inner<false>(t0, tile[0]);
+      else
+        edge(steps, t0, t1, tile[0]);
     }
     if (Local) collect(steps);
   }
 
+  template <bool SameY>
   void inner(int64_t t0, const T* tile) {
     State s = s_;
-    V best = best_lane_;
-    I at = best_step_;
-    const V open_x = open_x_, gap_x = gap_x_;
+    V best[kStack], open_x[kStack], gap_x[kStack];
+    I at[kStack];
+    for (int q = 0; q < kStack; ++q) best[q] = best_lane_[q], at[q] = best_step_[q], open_x[q] = open_x_[q], gap_x[q] = gap_x_[q];
     const T *open_y = p_->open_y + t0 - (L - 1), *gap_y = p_->gap_y + t0 - (L - 1);
+    const V open_all = load(open_y), gap_all = load(gap_y);
     T *in_my = row_my_.data + t0 + 1, *in_x = row_x_.data + t0 + 1;
     Word<T>* out = out_;
-#pragma GCC unroll 4
+#pragma GCC unroll 2
     for (int k = 0; k < L; ++k) {
-      const V m = step(s, load(tile + k * L), open_x, gap_x, load(open_y + k), load(gap_y + k), in_my + k, in_x + k, out,
-                       [](V&, V&, V&) {});
-      if (Local) {
-        const I better = m > best;
-        best = vmax(m, best);
-        at = better ? I{} + Int(t0 + k) : at;
+      const V open = SameY ? open_all : load(open_y + k), gap = SameY ? gap_all : load(gap_y + k);
+      V my = from_above<T>(s.rows[kStack - 1].my, in_my + k), x = Affine ? from_above<T>(s.rows[kStack - 1].x, in_x + k) : V{};
+#pragma GCC unroll 4
+      for (int q = 0; q < kStack; ++q) {
+        const V m = step(s.rows[q], my, x, load(tile + (q * L + k) * L), open_x[q], gap_x[q], open, gap, out, [](V&, V&, V&) {});
+        my = s.rows[q].my, x = s.rows[q].x;
+        if (Local) note(m, Int(t0 + k), best[q], at[q]);
       }
-      in_my[k - (L - 1)] = s.my[0];
-      if (Affine) in_x[k - (L - 1)] = s.x[0];
+      in_my[k - (L - 1)] = my[0];
+      if (Affine) in_x[k - (L - 1)] = x[0];
     }
-    s_ = s, best_lane_ = best, best_step_ = at, out_ = out;
+    for (int q = 0; q < kStack; ++q) best_lane_[q] = best[q], best_step_[q] = at[q];
+    s_ = s, out_ = out;
   }
 
-  // A step where some lanes are outside the matrix or the band, or in the last row or column.
-  void edge(const Steps& steps, int64_t t, V match) {
-    const I j = Int(t) - lane_rows_, inside = (j >= first_) & (j <= last_);
-    V open_x = open_x_, gap_x = gap_x_;
-    V open_y = load(p_->open_y + t - (L - 1)), gap_y = load(p_->gap_y + t - (L - 1));
-    if (p_->mode == kSemiglobal) {
-      const I last_column = j == Int(p_->m - 1), last_row = lane_rows_ == Int(p_->n - 1 - steps.i0);
-      open_x = last_column ? V{} : open_x, gap_x = last_column ? V{} : gap_x;
-      open_y = last_row ? V{} : open_y, gap_y = last_row ? V{} : gap_y;
-    }
+  static void note(V m, Int t, V& best, I& at) {
+    const I better = m > best;
+    best = better ? m : best;
+    at = better ? I{} + t : at;
+  }
+
+  // Steps where some cells are outside the matrix or the band, or in the last row or column.
+  void edge(const Steps& steps, int64_t t0, int64_t t1, const T* tile) {
+    State s = s_;
     const V nothing = splat<T>(kNegInf<T>);
-    const V m = step(s_, match, open_x, gap_x, open_y, gap_y, row_my_.data + t + 1, row_x_.data + t + 1, out_, [&](V& m, V& x, V& y) {
-      m = inside ? m : nothing;
-      x = inside ? x : (j < 0 ? border_ : nothing);
-      y = inside ? y : nothing;
-    });
-    if (Local) {
-      const I better = m > best_lane_;
-      best_lane_ = better ? m : best_lane_;
-      best_step_ = better ? I{} + Int(t) : best_step_;
+    const I lanes = lane_numbers<T>();
+    Word<T>* out = out_;
+    for (int64_t t = t0; t < t1; ++t) {
+      const I j = Int(t) - lanes;
+      const V open_y = load(p_->open_y + t - (L - 1)), gap_y = load(p_->gap_y + t - (L - 1));
+      V my = from_above<T>(s.rows[kStack - 1].my, row_my_.data + t + 1), x = from_above<T>(s.rows[kStack - 1].x, row_x_.data + t + 1);
+      for (int q = 0; q < kStack; ++q) {
+        const I inside = (j >= first_[q]) & (j <= last_[q]);
+        V open_x = open_x_[q], gap_x = gap_x_[q], open = open_y, gap = gap_y;
+        if (p_->mode == kSemiglobal) {
+          const I last_column = j == Int(p_->m - 1), last_row = lanes * Int(kStack) == Int(p_->n - 1 - steps.i0 - q);
+          open_x = last_column ? V{} : open_x, gap_x = last_column ? V{} : gap_x;
+          open = last_row ? V{} : open, gap = last_row ? V{} : gap;
+        }
+        const V border = border_[q];
+        const V m = step(s.rows[q], my, x, load(tile + (q * L + t - t0) * L), open_x, gap_x, open, gap, out, [&](V& m, V& x, V& y) {
+          m = inside ? m : nothing;
+          x = inside ? x : (j < 0 ? border : nothing);
+          y = inside ? y : nothing;
+        });
+        my = s.rows[q].my, x = s.rows[q].x;
+        if (Local) note(m, Int(t), best_lane_[q], best_step_[q]);
+      }
+      const int64_t column = t - (L - 1);
+      if (column >= 0 && column < p_->m) {
+        row_my_.data[column + 1] = my[0];
+        if (Affine) row_x_.data[column + 1] = x[0];
+      }
     }
-    const int64_t column = t - (L - 1);
-    if (column >= 0 && column < p_->m) {
-      row_my_.data[column + 1] = s_.my[0];
-      if (Affine) row_x_.data[column + 1] = s_.x[0];
-    }
+    s_ = s, out_ = out;
   }
 
-  // One step; `mask` may overwrite M, X and Y of lanes that are not there. Returns M.
+  // One row of every lane: its next cell from the nodes above (max(M, Y) and X), to the left and
+  // diagonally before; `mask` may overwrite M, X and Y of cells that are not there. Returns M.
   template <class F>
-  static inline __attribute__((always_inline)) V step(State& s, V match, V open_x, V gap_x, V open_y, V gap_y, const T* in_my,
-                                                      const T* in_x, Word<T>*& out, F&& mask) {
-    V before = Affine ? vmax(s.above_my, s.above_x) : s.above_my;
+  static inline __attribute__((always_inline)) V step(Row& s, V above_my, V above_x, V match, V open_x, V gap_x, V open_y,
+                                                      V gap_y, Word<T>*& out, F&& mask) {
+    V before = s.before;
     unsigned continues = 0;
     if (Local) {
       if (Trace) continues = bits_gt(before, V{});
       before = vmax(before, V{});
     }
     V m = before + match, x, y;
-    s.above_my = from_above<T>(s.my, in_my);
     unsigned opened_x = 0, opened_y = 0;
     if (Affine) {
-      s.above_x = from_above<T>(s.x, in_x);
-      const V opening_x = s.above_my + open_x, extending_x = s.above_x + gap_x;
+      s.before = vmax(above_my, above_x);
+      const V opening_x = above_my + open_x, extending_x = above_x + gap_x;
       const V opening_y = s.mx + open_y, extending_y = s.y + gap_y;
       x = vmax(opening_x, extending_x), y = vmax(opening_y, extending_y);
       if (Trace) opened_x = bits_ge(opening_x, extending_x), opened_y = bits_ge(opening_y, extending_y);
     } else {
-      x = s.above_my + gap_x, y = s.my + gap_y;
+      s.before = above_my;
+      x = above_my + gap_x, y = s.my + gap_y;
     }
     mask(m, x, y);
     const V mx = vmax(m, x);
@@ -216,8 +238,8 @@ class MaxSweep {
 
   void collect(const Steps& steps) {
     for (int64_t row = 0; row < steps.rows; ++row) {
-      const int64_t r = L - 1 - row;
-      if (best_lane_[r] > best_) best_ = best_lane_[r], best_i_ = steps.i0 + row, best_j_ = best_step_[r] - row;
+      const int64_t l = row / kStack, q = row % kStack, r = L - 1 - l;
+      if (best_lane_[q][r] > best_) best_ = best_lane_[q][r], best_i_ = steps.i0 + row, best_j_ = best_step_[q][r] - l;
     }
   }
 
@@ -240,10 +262,10 @@ class MaxSweep {
       ops->insert(ops->end(), n - at_i, 1);
     }
     const auto words = [&](int64_t i, int64_t j) {
-      const int64_t k = i / L;
-      return bits_.data() + offset_[k] + (j + i % L - Steps(*p_, k).begin) * kWords;
+      const int64_t k = i / kBlock, row = i % kBlock, t = j + row / kStack;
+      return bits_.data() + offset_[k] + ((t - std::max<int64_t>(0, k * kBlock + p_->low)) * kStack + row % kStack) * kWords;
     };
-    const auto lane = [](int64_t i) { return int(L - 1 - i % L); };
+    const auto lane = [](int64_t i) { return int(L - 1 - i % kBlock / kStack); };
     int op = i < 0 ? 0 : Local ? 0 : entered_by(words(i, j), lane(i), 0);
     while (i >= 0 && j >= 0) {
       const Word<T>* w = words(i, j);
@@ -268,9 +290,8 @@ class MaxSweep {
 
   const Pair<T>* p_ = nullptr;
   State s_;
-  V open_x_, gap_x_, border_, best_lane_;
-  I best_step_, first_, last_;
-  const I lane_rows_ = lane_rows<T>();
+  V open_x_[kStack], gap_x_[kStack], border_[kStack], best_lane_[kStack];
+  I best_step_[kStack], first_[kStack], last_[kStack];
   Buffer<T> column_, row_my_, row_x_;  // nodes (i, 0); the last row of nodes: max(M, Y) or all three, and X
   std::vector<Word<T>> bits_;
   std::vector<int64_t> offset_;  // of each block in bits_
