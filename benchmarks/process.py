@@ -29,7 +29,7 @@ def environment(threads: int, *, plain_malloc: bool = False) -> dict[str, str]:
     variables["XLA_FLAGS"] = f"--xla_cpu_multi_thread_eigen={'true' if threads > 1 else 'false'}"
     variables["JAX_PLATFORMS"] = "cpu"
     if plain_malloc:
-        variables |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_TRIM_THRESHOLD_": "0", "MALLOC_ARENA_MAX": "1"}
+        variables |= {"MALLOC_MMAP_THRESHOLD_": "65536", "MALLOC_ARENA_MAX": "1"}
     return variables
 
 

@@ -4,6 +4,7 @@ Scores over a structured output space are one batched object, a *structure*; eve
 object. The public API is what this page names.
 """
 
+from structlearn import constraints as constraints
 from structlearn import costs as costs
 from structlearn import errors as errors
 from structlearn import features as features
@@ -18,7 +19,13 @@ from structlearn.losses import most_violated as most_violated
 from structlearn.structures import Alignment as Alignment
 from structlearn.structures import Categorical as Categorical
 from structlearn.structures import LinearChain as LinearChain
+from structlearn.structures import SecondOrderChain as SecondOrderChain
+from structlearn.structures import SemiMarkov as SemiMarkov
+from structlearn.structures import SpanTree as SpanTree
 from structlearn.structures import Structure as Structure
 from structlearn.taxonomy import Taxonomy as Taxonomy
+from structlearn.torch_struct import from_torch_struct as from_torch_struct
+from structlearn.torch_struct import to_torch_struct as to_torch_struct
+from structlearn.trees import Tree as Tree
 
 __version__ = "0.1.0"

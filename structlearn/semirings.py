@@ -12,11 +12,12 @@ Max        max(a, b)           a + b               best score; its gradient: the
 KMax(k)    k largest of both   k largest sums      k best scores; their gradients: the outputs
 Sample(n)  log(e^a + e^b)      a + b               log partition; its gradient: n drawn outputs
 Count      a + b               a * b               number of outputs that are not forbidden
-Entropy    (log-sum, mean)     (sum, sum)          (log partition, expected score)
+Entropy    (log-sum, mixture)  (sum, sum)          (log partition, entropy)
+Counted    max for each count  (max, +) by count   best score for each value of a statistic
 =========  ==================  ==================  =============================================
 
-An element is a tensor with one leading axis of size ``width`` (k for KMax, n for Sample, 2 for Entropy,
-else 1) in front of the batch.
+An element is a tensor with one leading axis of size ``width`` (k for KMax, n for Sample, 2 for Entropy, the number
+of values for Counted, else 1) in front of the batch.
 """
 
 from __future__ import annotations
@@ -172,18 +173,52 @@ class Count(Semiring):
 
 
 class Entropy(Semiring):
-    """Pairs (log weight, mean score so far); total (log Z, E[s(y)]), so H = log Z - E[s(y)]."""
+    """Pairs (log weight, entropy so far); total (log Z, H).
+
+    Choosing i with p_i ~ e^{a_i} among parts of entropy h_i has entropy sum_i p_i (h_i - log p_i): terms of one sign,
+    where log Z - E[s(y)] would cancel.
+    """
 
     width = 2
 
     def lift(self, potential: Tensor) -> Tensor:
-        return torch.stack([potential, potential.masked_fill(potential == NEG_INF, 0.0)])
+        return torch.stack([potential, torch.zeros_like(potential)])
 
     def ones_like(self, potential: Tensor) -> Tensor:
         return potential.new_zeros((2, *potential.shape))
 
     def sum(self, x: Tensor, dim: int) -> Tensor:
-        log_weight, mean = x.unbind(0)
-        total = log_sum_exp(log_weight, dim)
-        share = (log_weight - total.unsqueeze(dim).masked_fill(total.unsqueeze(dim) == NEG_INF, 0.0)).exp()
-        return torch.stack([total, (share * mean).sum(dim)])
+        log_weight, entropy = x.unbind(0)
+        top = log_weight.detach().amax(dim, keepdim=True)
+        relative = log_weight - top.masked_fill(top.isinf(), 0.0)
+        log_p = relative - log_sum_exp(relative, dim).unsqueeze(dim)
+        log_p = log_p.masked_fill(log_weight == NEG_INF, NEG_INF)
+        mixed = log_p.exp() * (entropy - log_p.masked_fill(log_p == NEG_INF, 0.0))
+        return torch.stack([log_sum_exp(log_weight, dim), mixed.sum(dim)])
+
+
+class Counted(Semiring):
+    """For each value g = 0..size-1 of an integer statistic, the best score; values add up under (x).
+
+    A potential is an element once it is known by how much its part moves the statistic: :meth:`place`. The gradient
+    goes to the lowest index among equals, and under (x) to the lowest value of the first factor.
+    """
+
+    def __init__(self, size: int) -> None:
+        self.width = size
+
+    def place(self, potential: Tensor, step: Tensor) -> Tensor:
+        """Potentials (...) with increments ``step`` (...) as elements (size, ...)."""
+        value = torch.arange(self.width, device=step.device).view(-1, *[1] * step.dim())
+        return torch.where(value == step, potential, NEG_INF)
+
+    def times(self, a: Tensor, b: Tensor) -> Tensor:
+        # The first factor by rising values, the second one by falling values, so that their sum is g.
+        falling = torch.arange(self.width, device=a.device)
+        second = falling[:, None] - falling
+        pairs = a.unsqueeze(0) + b[second.clamp(min=0)]
+        pairs = pairs.masked_fill((second < 0).view(*second.shape, *[1] * (pairs.dim() - 2)), NEG_INF)
+        return Max().sum(pairs, 1)
+
+    def sum(self, x: Tensor, dim: int) -> Tensor:
+        return Max().sum(x, dim)

@@ -61,7 +61,10 @@ def parse_tags(names: Sequence[str], scheme: Scheme = "BIO") -> Tags:
     for name in names:
         if name != "O" and (len(name) < 3 or name[0] not in _PREFIXES[scheme] or name[1] != "-"):
             raise ArgumentError(
-                "tags", f"'O' or a prefix of {_PREFIXES[scheme]}, '-' and a type", repr(name), f"is the scheme {scheme}?"
+                "tags",
+                f"'O' or a prefix of {_PREFIXES[scheme]}, '-' and a type",
+                repr(name),
+                f"is the scheme {scheme}?",
             )
     count = len(names)
     prefix = [name[0] for name in names] + ["O"]

@@ -31,10 +31,14 @@ class Taxonomy:
         for node, above in enumerate(self.parents):
             for p in above:
                 if not 0 <= p < nodes:
-                    raise ArgumentError("parents", f"nodes in 0..{nodes - 1}", f"{p} above node {node}", "use () for a root")
+                    raise ArgumentError(
+                        "parents", f"nodes in 0..{nodes - 1}", f"{p} above node {node}", "use () for a root"
+                    )
         has_child = {p for above in self.parents for p in above}
-        self.classes = tuple(range(nodes)) if classes is None and not has_child else (
-            tuple(n for n in range(nodes) if n not in has_child) if classes is None else tuple(classes)
+        self.classes = (
+            tuple(range(nodes))
+            if classes is None and not has_child
+            else (tuple(n for n in range(nodes) if n not in has_child) if classes is None else tuple(classes))
         )
         self.names = tuple(names) if names is not None else tuple(map(str, range(nodes)))
         self._order = self._sorted()
@@ -71,7 +75,9 @@ class Taxonomy:
                 elif state[p] == 1:
                     cycle = [n for n, _ in stack]
                     cycle = cycle[cycle.index(p) :]
-                    raise ArgumentError("parents", "no cycle", " -> ".join(map(str, [*cycle, p])), "remove one of these links")
+                    raise ArgumentError(
+                        "parents", "no cycle", " -> ".join(map(str, [*cycle, p])), "remove one of these links"
+                    )
                 elif state[p] == 0:
                     state[p] = 1
                     stack.append((p, iter(self.parents[p])))

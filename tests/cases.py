@@ -174,7 +174,7 @@ def tie_cases() -> list[ChainCase]:
 def forbidden_cases() -> list[ChainCase]:
     """Many -inf, with whole rows forbidden among feasible ones."""
     return [
-        replace(c, name=f"forbidden-{c.name}", forbidden=0.3, dead=(1, 2), seed=c.seed + 200)
+        replace(c, name=f"forbidden-{c.name}", forbidden=0.25, dead=(1, 2), seed=c.seed + 300)
         for c in chain_cases()
         if c.start == c.end
     ]

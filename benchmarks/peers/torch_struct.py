@@ -17,7 +17,7 @@ def _too_large(case: ChainCase) -> str | None:
     asked = batch * padded // 2 * labels**3 * 4
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     # Autograd keeps several of that size, hence a quarter.
-    return f"out of memory ({asked / 2**30:.0f} GiB asked)" if asked > memory / 4 else None
+    return f"out of memory ({asked / 1e9:.0f} GB asked)" if asked > memory / 4 else None
 
 
 def _edges(unary: Any, transition: Any) -> Any:

@@ -42,7 +42,7 @@ struct Forward {
 
   void finish(Row& row, int64_t c, Vec<T> sum) const {
     const Vec<T> v = sum * row.scale, a = v * load(row.weight + c);
-    row.low = vmin(row.low, v);
+    row.low = vmin(row.low, sum);
     row.high = vmax(row.high, a);
     store_row(row.now, c, C, a);
   }
@@ -56,6 +56,7 @@ struct Forward {
     for (int r = 0; r < active; ++r) {
       Row& row = rows[r];
       row.b = chain.order[begin + r], row.n = chain.length(row.b);
+      if (alpha) std::fill(alpha + (row.b * N + row.n) * C, alpha + (row.b + 1) * N * C, T(0));
       if (row.n == 0) {
         log_z[row.b] = 0;
         continue;
@@ -121,7 +122,7 @@ struct Forward {
       return;
     }
     s.careful.forward(chain, row.b);
-    log_z[row.b] = s.careful.log_z;
+    log_z[row.b] = T(s.careful.log_z);
     if (alpha) alpha[row.b * N * C] = T(-1);  // tells backward that this row has no scaled form
   }
 };

@@ -35,7 +35,7 @@ int64_t sample(const ChainArgs* args, const T* uniform, int64_t S, int64_t* labe
         int64_t* y = labels + (s * B + b) * N;
         const T* r = uniform + (s * B + b) * N;
         std::fill_n(y, N, kPadLabel);
-        if (n == 0 || row.log_z == kNegInf<T>) continue;
+        if (n == 0 || row.log_z == kNegInf<double>) continue;
         y[n - 1] = draw(C, r[n - 1], weight, [&](int64_t c) { return row.alpha(n - 1)[c] + (chain.end ? chain.end[c] : T(0)); });
         for (int64_t t = n - 2; t >= 0; --t)
           y[t] = draw(C, r[t], weight, [&](int64_t p) { return row.alpha(t)[p] + chain.transition(b, t)[p * C + y[t + 1]]; });

@@ -7,8 +7,9 @@
 // keeps labels that may never follow anything (a START label at -10000 or -inf) from mattering.
 //
 // Exactness: products below the smallest normal number are lost. Each loses less than kTiny, so a
-// sum that came out above kSafe >> C kTiny has lost nothing that its precision could show. A row
-// with any sum below kSafe is done again in log space (chain_log.h): rare, slower, always right.
+// sum that came out above kSafe >> C kTiny has lost nothing that its precision could show; what
+// counts is the sum before 2^-e, which would lift a sum of lost products too. A row with any sum
+// below kSafe is done again in log space (chain_log.h): rare, slower, always right.
 #pragma once
 #include "chain.h"
 

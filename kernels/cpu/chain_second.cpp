@@ -1,6 +1,8 @@
 // Second derivatives of log Z: for a direction v, along_b = d log Z_b . v and, with weights g,
 // sum_b g_b (d^2 log Z_b) v, from one forward and one backward pass that carry their own derivative
-// (chain_log.h). This is the gradient of the gradient, and the gradient of the entropy.
+// (chain_log.h). This is the gradient of the gradient, and the gradient of the entropy. The entropy
+// itself, log Z_b - d log Z_b . s with the potentials s as direction, is the difference of two large
+// numbers: it is taken in double, before either is rounded.
 #include "chain_log.h"
 
 namespace sl {
@@ -10,17 +12,32 @@ template <class T>
 int64_t second(const ChainArgs* args, const T* weight, const ChainDirection<T>& v, T* along, T* d_unary, T* d_transition, T* d_start, T* d_end) {
   const Chain<T> chain(*args, false);
   const int64_t chunks = chain.workers();
-  ChainSums<T> sums(chain, d_unary ? chunks : 0);
+  ChainSums<T> sums(chain, chunks);
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     LogRow<T, true> row;
     for (int64_t i = chunk; i < chain.B; i += chunks) {
       const int64_t b = chain.order[i];
       row.forward(chain, b, v);
-      along[b] = row.along;
-      if (d_unary) row.backward(chain, weight[b], sums.of(chain, chunk, b, d_unary, d_transition));
+      along[b] = T(row.along);
+      row.backward(chain, weight[b], sums.of(chain, chunk, b, d_unary, d_transition));
     }
   });
-  if (d_unary) sums.write(chain, d_transition, d_start, d_end);
+  sums.write(chain, d_transition, d_start, d_end);
+  return 0;
+}
+
+template <class T>
+int64_t entropy(const ChainArgs* args, const ChainDirection<T>& scores, T* out) {
+  const Chain<T> chain(*args, false);
+  const int64_t chunks = chain.workers();
+  parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
+    LogRow<T, true> row;
+    for (int64_t i = chunk; i < chain.B; i += chunks) {
+      const int64_t b = chain.order[i];
+      row.forward(chain, b, scores);
+      out[b] = row.log_z > kNegInf<double> ? T(row.log_z - row.along) : T(0);
+    }
+  });
   return 0;
 }
 
@@ -33,5 +50,12 @@ int64_t second(const ChainArgs* args, const T* weight, const ChainDirection<T>& 
                                               T* d_unary, T* d_transition, T* d_start, T* d_end) {                     \
     return sl::second<T>(a, weight, {v_unary, v_transition, v_start, v_end}, along, d_unary, d_transition, d_start, d_end); \
   }
+#define ENTROPY(suffix, T)                                                                                             \
+  extern "C" int64_t sl_chain_entropy_##suffix(const sl::ChainArgs* a, const T* unary, const T* transition,            \
+                                               const T* start, const T* end, T* out) {                                 \
+    return sl::entropy<T>(a, {unary, transition, start, end}, out);                                                    \
+  }
 SECOND(f32, float)
 SECOND(f64, double)
+ENTROPY(f32, float)
+ENTROPY(f64, double)

@@ -4,36 +4,40 @@
 namespace sl {
 namespace {
 
+// Returns how many rows have no allowed output.
 template <class T>
 int64_t viterbi(const ChainArgs* args, int64_t* labels, T* scores) {
   Viterbi<T> run(*args, labels, scores);
   parallel_for(run.chain.groups, run.chain.workers(), [&](int64_t g, int worker) { run.group(g, worker); });
-  return 0;
+  return std::count(scores, scores + args->B, kNegInf<T>);
 }
 
-// labels (2, B, N): room for the most violated output, then gold. value_b = max_y [cost + s(y)] - s(gold).
-// Returns the place of the first gold label out of range, or -1.
+// value_b = max_y [cost + s(y)] - s(gold), never below 0 since gold is among the y, and that y in
+// labels. Returns the place of the first gold label out of range, or -1; -2 if gold is forbidden in
+// some row.
 template <class T>
-int64_t margin(const ChainArgs* args, int64_t* labels, const T* discount, T* value) {
+int64_t margin(const ChainArgs* args, const int64_t* gold, const T* discount, int64_t* labels, T* value) {
   Viterbi<T> run(*args, labels, value);
   const Chain<T>& chain = run.chain;
   const int64_t B = chain.B, N = chain.N, C = chain.C;
-  const int64_t* gold = labels + B * N;
   for (int64_t b = 0; b < B; ++b)
     for (int64_t t = 0; t < chain.length(b); ++t)
       if (uint64_t(gold[b * N + t]) >= uint64_t(C)) return b * N + t;
   run.gold = gold;
   run.discount = discount;
   parallel_for(chain.groups, chain.workers(), [&](int64_t g, int worker) { run.group(g, worker); });
+  int64_t status = -1;
   for (int64_t b = 0; b < B; ++b) {
-    const int64_t n = chain.length(b), *y = labels + b * N, *z = gold + b * N;
-    if (value[b] == kNegInf<T>) y = z;
-    T sum = chain.difference(b, y, z);
-    for (int64_t t = 0; t < n; ++t)
+    const int64_t n = chain.length(b), *z = gold + b * N;
+    int64_t* y = labels + b * N;
+    T sum = value[b] == kNegInf<T> ? -kNegInf<T> : chain.difference(b, y, z);
+    for (int64_t t = 0; t < n && sum < -kNegInf<T>; ++t)
       if (y[t] != z[t]) sum += discount ? discount[b * N + t] : T(1);
+    if (sum == -kNegInf<T>) status = -2;
+    if (sum < 0) sum = 0, std::copy_n(z, n, y);
     value[b] = sum;
   }
-  return -1;
+  return status;
 }
 
 }  // namespace
@@ -42,6 +46,6 @@ int64_t margin(const ChainArgs* args, int64_t* labels, const T* discount, T* val
 extern "C" {
 int64_t sl_chain_viterbi_f32(const sl::ChainArgs* a, int64_t* labels, float* scores) { return sl::viterbi(a, labels, scores); }
 int64_t sl_chain_viterbi_f64(const sl::ChainArgs* a, int64_t* labels, double* scores) { return sl::viterbi(a, labels, scores); }
-int64_t sl_chain_margin_f32(const sl::ChainArgs* a, int64_t* labels, const float* discount, float* value) { return sl::margin(a, labels, discount, value); }
-int64_t sl_chain_margin_f64(const sl::ChainArgs* a, int64_t* labels, const double* discount, double* value) { return sl::margin(a, labels, discount, value); }
+int64_t sl_chain_margin_f32(const sl::ChainArgs* a, const int64_t* gold, const float* discount, int64_t* labels, float* value) { return sl::margin(a, gold, discount, labels, value); }
+int64_t sl_chain_margin_f64(const sl::ChainArgs* a, const int64_t* gold, const double* discount, int64_t* labels, double* value) { return sl::margin(a, gold, discount, labels, value); }
 }

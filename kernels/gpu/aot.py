@@ -1,6 +1,6 @@
 """Compile every kernel for GPUs that need not be present, and keep what each uses in `resources.csv`.
 
-    python -m structlearn.gpu.aot --check [--states 16 64] [--dtypes float32]
+    python -m structlearn.gpu.aot --check [--states 16 64] [--dtypes float32] [--architectures 90]
     python -m structlearn.gpu.aot --write
 
 The launches are those of the launch functions themselves: same arguments, specialisation, tile sizes and warps.
@@ -9,6 +9,7 @@ Registers are per thread, shared memory and spills in bytes per program; a spill
 
 import argparse
 import csv
+import os
 import re
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from typing import Any
 
 import torch
 
-from . import chain
+from . import chain, chain_count
 from .launch import Launch
 
 ARCHITECTURES = (80, 90, 100)
@@ -53,6 +54,11 @@ def launches(states: int, dtype: torch.dtype, shared: bool) -> Iterator[Launch]:
     yield from chain.plan_forward(*potentials)[0]
     yield from chain.plan_backward(*potentials, unary, per_row, per_row)[0]
     yield from chain.plan_sample(*potentials, unary, torch.zeros(5, B, N, dtype=dtype))[0]
+    classes, cells = torch.zeros(B, N, dtype=torch.int64), torch.zeros(3, 2, C + 1, C, dtype=torch.int64)
+    by_label, by_automaton = classes[..., None].expand(B, N, C), (classes, cells, cells, cells[0, :, 0])
+    for counter, size in (((by_label, *[None] * 4), 51), ((by_label, *by_automaton), 1001)):
+        worth = torch.zeros(B, size, dtype=dtype)
+        yield from chain_count.plan_best_by_count(*potentials, *counter, size, worth, worth)[0]
 
 
 def source(launch: Launch) -> Any:
@@ -105,7 +111,7 @@ def measure(states: Sequence[int], dtypes: Sequence[str], architectures: Sequenc
                 for launch in launches(C, getattr(torch, dtype), shared):
                     for arch in architectures:
                         where = "shared" if shared else "position"
-                        key = (launch.kernel.__name__, dtype, str(C), where, f"sm_{arch}")
+                        key = (launch.name, dtype, str(C), where, f"sm_{arch}")
                         yield dict(zip(KEY, key, strict=True)) | usage(launch, arch) | {"triton": triton.__version__}
 
 
@@ -142,11 +148,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     action.add_argument("--write", action="store_true", help="record the whole table")
     parser.add_argument("--states", type=int, nargs="+", default=STATES, choices=STATES)
     parser.add_argument("--dtypes", nargs="+", default=DTYPES, choices=DTYPES)
+    parser.add_argument("--architectures", type=int, nargs="+", default=ARCHITECTURES, choices=ARCHITECTURES)
     options = parser.parse_args(arguments)
-    from triton import knobs
-
-    if knobs.runtime.interpret:
-        parser.error("TRITON_INTERPRET: expected unset, got 1; the interpreter replaces the kernels to compile")
+    if os.environ.get("TRITON_INTERPRET", "0") != "0":
+        parser.error("TRITON_INTERPRET: expected unset, got it set; the interpreter replaces the kernels to compile")
     if options.write:
         rows = list(measure(STATES, DTYPES, ARCHITECTURES))
         with TABLE.open("w", newline="") as file:
@@ -155,7 +160,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             writer.writerows(rows)
         found = differences(rows, rows)
     else:
-        rows = list(measure(options.states, options.dtypes, ARCHITECTURES))
+        rows = list(measure(options.states, options.dtypes, options.architectures))
         found = differences(rows, read())
     print(f"{len(rows)} compilations, {len(found)} differences", *found, sep="\n")
     return 1 if found else 0

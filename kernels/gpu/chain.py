@@ -2,15 +2,16 @@
 
     s(y) = start[y_0] + sum_t unary[t, y_t] + sum_{t>0} transition[t-1, y_{t-1}, y_t] + end[y_last]
 
-Shapes everywhere: unary (B, N, C); transition (C, C) or (B, N-1, C, C), [previous, current]; start and end (C,) or None;
-lengths (B,) int64 or None. float32 or float64, all of one dtype. Positions at or beyond a row's length are never read.
-A row of length 0 has score and log-partition 0; one without feasible output has -inf, labels of -100 and gradient 0.
+Shapes everywhere: unary (B, N, C); transition (C, C) or (B, N-1, C, C), [previous, current]; start and end (C,)
+or None; lengths (B,) int64 or None. float32 or float64, all of one dtype. Positions at or beyond a row's length are
+never read. A row of length 0 has score and log-partition 0; one without feasible output has -inf, labels of -100 and
+gradient 0.
 """
 
 import torch
 from torch import Tensor
 
-from .launch import Launch, Potentials, run, tiles
+from .launch import Launch, Potentials, resident_tiles, run, tiles
 
 
 def plan_viterbi(
@@ -19,19 +20,23 @@ def plan_viterbi(
     from .chain_max import viterbi_kernel
 
     x = Potentials(unary, transition, start, end, lengths)
-    block_c, block_p, num_warps = tiles(x.C, unary.dtype, 32)
-    # The narrowest type that holds a state: pointers are the largest scratch, and are read back one dependent load a step.
+    block_c, block_p, num_warps = resident_tiles(x.C, unary.dtype)
+    # The narrowest type that holds a state: pointers are the largest scratch, read back by one dependent load a step.
     width = torch.uint8 if x.C <= 256 else torch.int16 if x.C <= 32768 else torch.int32
     labels, score = x.labels(x.B, x.N), x.empty(x.B)
-    args = x.args("unary", "transition", "start", "end", "lengths") | {
-        "rows": None if block_p >= block_c else x.empty(x.B, 2, x.C),
-        "pointers": x.empty(x.B, x.N, x.C, dtype=width),
-        "labels": labels,
-        "score": score,
-        "SHARED": x.shared,
-        "BLOCK_C": block_c,
-        "BLOCK_P": block_p,
-    }
+    args = (
+        x.args("unary", "start", "end", "lengths")
+        | x.transitions()
+        | {
+            "rows": None if block_p >= block_c else x.empty(x.B, 2, x.C),
+            "pointers": x.empty(x.B, x.N, x.C, dtype=width),
+            "labels": labels,
+            "score": score,
+            "SHARED": x.shared,
+            "BLOCK_C": block_c,
+            "BLOCK_P": block_p,
+        }
+    )
     return [Launch(viterbi_kernel, (x.B,), args, num_warps)], (labels, score)
 
 
@@ -50,26 +55,30 @@ def plan_kbest(
     from .chain_max import kbest_kernel
 
     x = Potentials(unary, transition, start, end, lengths)
-    block_c, block_p, num_warps = tiles(x.C, unary.dtype, 16)
+    block_c, block_p, num_warps = tiles(x.C, unary.dtype, 2 * unary.dtype.itemsize, 8)
     labels, scores = x.labels(k, x.B, x.N), x.empty(k, x.B)
-    args = x.args("unary", "transition", "start", "end", "lengths") | {
-        "rows": x.empty(x.B, 2, k, x.C),
-        "pointers": x.empty(x.B, x.N, k, x.C, dtype=torch.int32),
-        "labels": labels,
-        "scores": scores,
-        "B": x.B,
-        "K": k,
-        "BLOCK_C": block_c,
-        "BLOCK_P": block_p,
-        "BLOCK_K": 1 << (k - 1).bit_length(),
-    }
+    args = (
+        x.args("unary", "start", "end", "lengths")
+        | x.transitions()
+        | {
+            "rows": x.empty(x.B, 2, k, x.C),
+            "pointers": x.empty(x.B, x.N, k, x.C, dtype=torch.int32),
+            "labels": labels,
+            "scores": scores,
+            "B": x.B,
+            "K": k,
+            "BLOCK_C": block_c,
+            "BLOCK_P": block_p,
+            "BLOCK_K": 1 << (k - 1).bit_length(),
+        }
+    )
     return [Launch(kbest_kernel, (x.B,), args, num_warps)], (labels, scores)
 
 
 def kbest(
     unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None, lengths: Tensor | None, k: int
 ) -> tuple[Tensor, Tensor]:
-    """The k outputs of highest s(y), best first: labels (k, B, N), scores (k, B); -100 and -inf where there are fewer."""
+    """The k outputs of highest s(y), best first: labels (k, B, N), scores (k, B); -100 and -inf beyond the last."""
     launches, outputs = plan_kbest(unary, transition, start, end, lengths, k)
     run(launches, unary.device)
     return outputs
@@ -81,15 +90,19 @@ def plan_forward(
     from .chain_sum import forward_kernel
 
     x = Potentials(unary, transition, start, end, lengths)
-    block_c, block_p, num_warps = tiles(x.C, unary.dtype, 32)
+    block_c, block_p, num_warps = resident_tiles(x.C, unary.dtype)
     log_z, alpha = x.empty(x.B), x.empty(x.B, x.N, x.C)
-    args = x.args("unary", "transition", "start", "end", "lengths") | {
-        "message": alpha,
-        "log_z": log_z,
-        "SHARED": x.shared,
-        "BLOCK_C": block_c,
-        "BLOCK_P": block_p,
-    }
+    args = (
+        x.args("unary", "start", "end", "lengths")
+        | x.transitions()
+        | {
+            "message": alpha,
+            "log_z": log_z,
+            "SHARED": x.shared,
+            "BLOCK_C": block_c,
+            "BLOCK_P": block_p,
+        }
+    )
     return [Launch(forward_kernel, (x.B,), args, num_warps)], (log_z, alpha)
 
 
@@ -117,27 +130,27 @@ def plan_backward(
     grad: Tensor,
 ) -> tuple[list[Launch], tuple[Tensor, Tensor]]:
     """Launches, d_unary, and d_transition or, if shared, its (S, C, C) partial sums."""
-    from .chain_grad import backward_kernel, transition_kernel
+    from .chain_grad import backward_kernel, backward_position_kernel, transition_kernel
 
     x = Potentials(unary, transition, start, end, lengths)
-    block_c, block_p, num_warps = tiles(x.C, unary.dtype, 32)
     d_unary, message = x.empty(x.B, x.N, x.C), alpha.contiguous()
-    shift = x.empty(x.B, x.N) if x.shared else None
-    pairs = None if x.shared else x.empty(x.B, x.N - 1, x.C, x.C)
-    args = x.args("unary", "transition", "end", "lengths") | {
+    args = x.args("unary", "end", "lengths") | {
         "message": message,
         "log_z": log_z.contiguous(),
         "grad": grad.contiguous(),
         "d_unary": d_unary,
-        "d_transition": pairs,
-        "shift": shift,
-        "SHARED": x.shared,
-        "BLOCK_C": block_c,
-        "BLOCK_P": block_p,
     }
+    if not x.shared:
+        block_c, block_p, num_warps = tiles(x.C, unary.dtype, 8)
+        pairs = x.empty(x.B, max(x.N - 1, 0), x.C, x.C)
+        args |= x.transitions() | {"d_transition": pairs, "BLOCK_C": block_c, "BLOCK_P": block_p}
+        return [Launch(backward_position_kernel, (x.B,), args, num_warps)], (d_unary, pairs)
+
+    # Loads of unaligned rows are not vectorised: a thread then sees more rows, and 16 warps leave it too few registers.
+    block_c, block_p, num_warps = resident_tiles(x.C, unary.dtype, 8 if x.C % 16 else 16)
+    shift = x.empty(x.B, x.N)
+    args |= {"transposed": x.transition.t().contiguous(), "shift": shift, "BLOCK_C": block_c, "BLOCK_P": block_p}
     launches = [Launch(backward_kernel, (x.B,), args, num_warps)]
-    if pairs is not None:
-        return launches, (d_unary, pairs)
 
     steps = x.B * max(x.N - 1, 0)
     block_c, block_p = min(block_c, 64), min(block_c, 32)
@@ -148,7 +161,8 @@ def plan_backward(
     if steps == 0:
         return launches, (d_unary, torch.zeros_like(x.transition)[None])
     partial = x.empty(parts, x.C, x.C)
-    args = x.args("unary", "transition", "lengths") | {
+    args = x.args("unary", "lengths") | {
+        "transition": x.transition,
         "message": message,
         "shift": shift,
         "d_unary": d_unary,
@@ -158,8 +172,8 @@ def plan_backward(
         "BLOCK_C": block_c,
         "BLOCK_P": block_p,
     }
-    del args["stride_tb"], args["stride_tn"]
-    launches.append(Launch(transition_kernel, (*grid, parts), args, max(1, block_c * block_p // 512)))
+    warps = max(1, block_c * block_p * unary.dtype.itemsize // 2048)
+    launches.append(Launch(transition_kernel, (*grid, parts), args, warps))
     return launches, (d_unary, partial)
 
 
@@ -173,7 +187,7 @@ def backward(
     log_z: Tensor,
     grad: Tensor,
 ) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None]:
-    """d (sum_b grad[b] log_z[b]) / d (unary, transition, start, end), each of its potential's shape; None stays None."""
+    """d (sum_b grad[b] log_z[b]) / d (unary, transition, start, end), of the potentials' shapes; None stays None."""
     launches, (d_unary, d_transition) = plan_backward(unary, transition, start, end, lengths, alpha, log_z, grad)
     run(launches, unary.device)
     if transition.dim() == 2:
@@ -204,13 +218,17 @@ def plan_sample(
     samples = uniform.shape[0]
     labels = x.labels(samples, x.B, x.N)
     block_c = max(16, 1 << (x.C - 1).bit_length())
-    args = x.args("unary", "transition", "end", "lengths") | {
-        "message": alpha.contiguous(),
-        "uniform": uniform.contiguous(),
-        "labels": labels,
-        "B": x.B,
-        "BLOCK_C": block_c,
-    }
+    args = (
+        x.args("unary", "end", "lengths")
+        | x.transitions()
+        | {
+            "message": alpha.contiguous(),
+            "uniform": uniform.contiguous(),
+            "labels": labels,
+            "B": x.B,
+            "BLOCK_C": block_c,
+        }
+    )
     return [Launch(sample_kernel, (samples * x.B,), args, min(4, max(1, block_c // 256)))], labels
 
 

@@ -5,14 +5,15 @@
 
 One program owns one sequence and walks its positions in order. The C x C candidates of a step form tiles of
 (BLOCK_P predecessors, BLOCK_C states). When one tile holds them all, alpha stays in registers and a shared transition
-is read once. Otherwise alpha goes through two global rows used in turn, so one barrier a step orders writer and readers.
+is read once. Otherwise alpha goes through two global rows used in turn, so that one barrier a step orders writes and
+reads.
 
 Additions keep the order written above, and equal candidates keep the lowest predecessor: ties fall as in the other
 backends, bit for bit. Columns beyond C hold -inf, which never wins against a real candidate.
 
-What limits them on a GPU: the N dependent steps of a sequence (a reduction, a barrier and a layout change each, about a
-microsecond), until C^2 words of transition a step from L2 (shared) or from memory (one a position) take longer. Sequences
-beyond the number of multiprocessors are free until registers run out, so throughput comes from the batch.
+What limits them on a GPU: the N dependent steps of a sequence (a reduction, a layout change and their barriers each),
+until C^2 words of transition a step, from L2 if shared and tiled, from memory if not shared, take longer. Programs
+run side by side until registers run out (`resources.csv`), so throughput comes from the batch.
 """
 
 import triton

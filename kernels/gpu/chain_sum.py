@@ -6,7 +6,7 @@
     log_z         = sum_t shift[t] + log sum_c exp(alpha[last, c] + end[c])
 
 The shift keeps every stored number as large as one step's potentials, whatever the length: without it a float32
-alpha near 8000 (2000 positions, 64 states) is known to 5e-4 only, and the marginals with it. The shifts add up in float64.
+alpha near 8000 (2000 positions, 64 states) is known to 5e-4 only, and the marginals with it. Shifts add up in float64.
 The message is what is kept, not alpha: alpha is one addition away, while a message recovered from alpha by subtraction
 would no longer normalise exp(alpha + transition - message) over p, which the gradient multiplies N times.
 
@@ -17,8 +17,9 @@ carried vector is read back from the row just written, after a barrier.
 -inf is handled where a difference of two could arise: a maximum of -inf is replaced by 0 before it is subtracted, so
 that exp gives 0 and never NaN.
 
-What limits them on a GPU: the N dependent steps of a sequence (two reductions, a layout change and barriers each), until
-C^2 exponentials a step (16 a cycle on a multiprocessor) and, if tiled, C^2 words of transition from L2 take longer.
+What limits them on a GPU: the N dependent steps of a sequence (two reductions, a layout change and barriers each),
+until C^2 exponentials a step (16 a cycle on a multiprocessor) and, if tiled, C^2 words of transition from L2 take
+longer.
 """
 
 import triton
@@ -157,8 +158,8 @@ def sample_kernel(
         b_weight = tl.exp(b_x - finite(b_top))
         b_cumulative = tl.cumsum(b_weight, axis=0)
         b_bar = tl.load(uniform + i_sb * N + i_t) * tl.max(b_cumulative, axis=0)
-        # A parallel scan may step back by a rounding error, so a state of weight 0 is ruled out explicitly, and the last
-        # state of positive weight stands in when none passes the bar.
+        # A parallel scan may step back by a rounding error, so a state of weight 0 is ruled out explicitly, and the
+        # last state of positive weight stands in when none passes the bar.
         m_open = b_weight > 0
         b_first = tl.min(tl.where(m_open & (b_cumulative > b_bar), o_c, BLOCK_C), axis=0)
         b_last = tl.max(tl.where(m_open, o_c, 0), axis=0)

@@ -18,14 +18,23 @@ class Launch:
     grid: tuple[int, ...]
     args: dict[str, Any]
     num_warps: int
+    variant: str = ""  # which of the forms that arguments of None give the kernel
+    fusion: bool = True
+
+    @property
+    def name(self) -> str:
+        return f"{self.kernel.__name__}/{self.variant}" if self.variant else str(self.kernel.__name__)
 
     @property
     def options(self) -> dict[str, Any]:
-        """One stage: the software pipeliner knows nothing of the barriers between a row's stores and its loads.
+        """Compiler options, each set because the default does harm.
 
-        Fusion is named because its default differs between versions of triton; the max kernels have no product to fuse.
+        One stage: the software pipeliner knows nothing of the barriers between a row's stores and its loads.
+        Registers up to the hardware's limit: left alone, the assembler spills a few bytes to fit one more program.
+        Fusion: its default differs between versions of triton; a kernel with a product whose ties count forbids it.
         """
-        return {"num_warps": self.num_warps, "num_stages": 1, "enable_fp_fusion": True}
+        registers = min(255, 65536 // (32 * self.num_warps))
+        return {"num_warps": self.num_warps, "num_stages": 1, "maxnreg": registers, "enable_fp_fusion": self.fusion}
 
     def run(self) -> None:
         if 0 not in self.grid:
@@ -42,16 +51,24 @@ def run(launches: Sequence[Launch], device: torch.device) -> None:
             launch.run()
 
 
-def tiles(C: int, dtype: torch.dtype, per_thread: int) -> tuple[int, int, int]:
-    """(BLOCK_C, BLOCK_P, num_warps) for tiles of `per_thread` 32-bit registers in each of at most 512 threads.
+def tiles(C: int, dtype: torch.dtype, per_thread: int, max_warps: int = 16) -> tuple[int, int, int]:
+    """(BLOCK_C, BLOCK_P, num_warps) for tiles of `per_thread` 32-bit registers a thread.
 
-    A row of C is never cut, so from C = 512 * per_thread on a thread holds more. A single warp, as at C <= 32 and 32
-    registers, needs no barrier for its reductions.
+    BLOCK_C covers all C states, so beyond 32 * max_warps * per_thread states a thread holds more than that.
     """
     words = dtype.itemsize // 4
     block_c = max(16, 1 << (C - 1).bit_length())
-    block_p = min(block_c, max(1, 512 * per_thread // (block_c * words)))
-    return block_c, block_p, min(16, max(1, block_c * block_p * words // (32 * per_thread)))
+    block_p = min(block_c, max(1, 32 * max_warps * per_thread // (block_c * words)))
+    return block_c, block_p, min(max_warps, max(1, block_c * block_p * words // (32 * per_thread)))
+
+
+def resident_tiles(C: int, dtype: torch.dtype, max_warps: int = 16) -> tuple[int, int, int]:
+    """One tile of the whole C x C matrix, kept in registers, where 32 a thread hold it; else smaller ones at 16.
+
+    With 16 warps that is C <= 128 in float32, C <= 64 in float64.
+    """
+    block_c, block_p, num_warps = tiles(C, dtype, 32, max_warps)
+    return (block_c, block_p, num_warps) if block_p == block_c else tiles(C, dtype, 16)
 
 
 class Potentials:
@@ -70,11 +87,14 @@ class Potentials:
         self.lengths = None if lengths is None else lengths.contiguous()
 
     def args(self, *names: str) -> dict[str, Any]:
-        """The named tensors, the sizes and the strides."""
+        """The named tensors, the sizes, and the strides of unary."""
+        sizes = {"N": self.N, "C": self.C, "stride_ub": self.unary.stride(0), "stride_un": self.unary.stride(1)}
+        return {name: getattr(self, name) for name in names} | sizes
+
+    def transitions(self) -> dict[str, Any]:
+        """The transition and its strides, both 0 where it is shared."""
         batch, position = (0, 0) if self.shared else self.transition.stride()[:2]
-        strides = {"stride_ub": self.unary.stride(0), "stride_un": self.unary.stride(1)}
-        strides |= {"stride_tb": batch, "stride_tn": position}
-        return {name: getattr(self, name) for name in names} | {"N": self.N, "C": self.C} | strides
+        return {"transition": self.transition, "stride_tb": batch, "stride_tn": position}
 
     def empty(self, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
         return torch.empty(shape, dtype=dtype or self.unary.dtype, device=self.unary.device)

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from structlearn.errors import ArgumentError
 from structlearn.structures import Structure
-from structlearn.structures.counting import Counter
+from structlearn.structures.counting import Counter, LabelCounter
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Counted:
     potentials, or what else the structure's ``best_by_count`` takes); ``values`` is (B, S1) or (B, S1, S2).
     """
 
-    counter: Counter
+    counter: Counter | LabelCounter
     values: Tensor
 
 

@@ -53,7 +53,10 @@ class Hamming(Cost):
             given = self.position_weight.to(weight)
             if given.shape not in (mask.shape, mask.shape[1:]):
                 raise ShapeError(
-                    "position_weight", f"(N,) or (B, N) = {tuple(mask.shape)}", tuple(given.shape), "one weight a position"
+                    "position_weight",
+                    f"(N,) or (B, N) = {tuple(mask.shape)}",
+                    tuple(given.shape),
+                    "one weight a position",
                 )
             weight = torch.where(mask, given, 0.0)
         if self.normalize:
@@ -62,7 +65,9 @@ class Hamming(Cost):
             return weight
         given = self.label_weight.to(weight)
         if given.shape[0] != classes:
-            raise ShapeError("label_weight", f"(C,) or (C, C) with C={classes}", tuple(given.shape), "one weight a label")
+            raise ShapeError(
+                "label_weight", f"(C,) or (C, C) with C={classes}", tuple(given.shape), "one weight a label"
+            )
         by_label = given[labels]
         return by_label * (weight if given.dim() == 1 else weight.unsqueeze(-1))
 

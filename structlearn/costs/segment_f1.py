@@ -11,8 +11,9 @@ from torch import Tensor
 from structlearn.costs.base import Cost, Counted
 from structlearn.costs.f1 import f1_values, one_minus_f1
 from structlearn.errors import ArgumentError, ShapeError
-from structlearn.structures import LinearChain, Structure
-from structlearn.structures.counting import LabelCounter
+from structlearn.structures import LinearChain, SemiMarkov, Structure
+from structlearn.structures.counting import Counter, LabelCounter
+from structlearn.structures.expanded import ExpandedChain
 from structlearn.tags import Scheme, Tags, parse_tags
 
 
@@ -20,17 +21,20 @@ class SegmentF1(Cost):
     """Delta(gold, y) = 1 - 2 |right| / (|segments of y| + |segments of gold|); right: same first, last and type.
 
     Args:
-        tags: the tag names, in the order of the labels: "O", "B-PER", "I-PER", ...
+        tags: for chains, the tag names in the order of the labels: "O", "B-PER", "I-PER", ...
         scheme: "BIO", "BIOES" or "IOB1"; decoded as conlleval does.
+        outside: for :class:`SemiMarkov`, label(s) whose segments do not count.
 
     On a chain, an automaton with two states (is the open segment of y, so far, a segment of gold?) counts (right,
-    predicted) while it reads the tags, so both rescalings are exact.
+    predicted) while it reads the tags; on a semi-Markov chain segments are parts and count themselves. Either way
+    both rescalings are exact.
     """
 
-    def __init__(self, tags: Sequence[str], scheme: Scheme = "BIO") -> None:
+    def __init__(self, tags: Sequence[str] = (), scheme: Scheme = "BIO", *, outside: int | tuple[int, ...] = 0) -> None:
         self._tags: Tags = parse_tags(tags, scheme)
         self.tags = tuple(tags)
         self.scheme = scheme
+        self.outside = (outside,) if isinstance(outside, int) else tuple(outside)
 
     def _events(self, labels: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """Type of the segment that begins at each position (0: none), and whether one ends there; (..., N)."""
@@ -45,14 +49,41 @@ class SegmentF1(Cost):
         return begin, tags.ends.to(labels.device)[inside, after]
 
     def _checked(self, structure: Structure, y: Any) -> tuple[Tensor, Tensor, torch.dtype]:
-        if not isinstance(structure, LinearChain):
-            raise ArgumentError("structure", "a LinearChain", type(structure).__name__, "SegmentF1 decodes tag sequences")
+        if not isinstance(structure, (LinearChain, ExpandedChain)):
+            raise ArgumentError(
+                "structure", "a chain of tags, or a SemiMarkov", type(structure).__name__, "use a cost made for it"
+            )
         labels, mask, classes, dtype = structure.positions(y)
         if classes != len(self.tags):
-            raise ShapeError("tags", f"{classes} names, one for each label", len(self.tags), "list every tag in label order")
+            raise ShapeError(
+                "tags", f"{classes} names, one for each label", len(self.tags), "list every tag in label order"
+            )
         return labels, mask, dtype
 
+    def _starts(self, structure: SemiMarkov, y: Tensor) -> Tensor:
+        """Which positions of an encoded segmentation open a segment that counts, (..., B, N)."""
+        structure.positions(y)  # checks y
+        labels = structure.segments.shape[3]
+        return (y >= 0) & ~torch.isin(y % labels, torch.tensor(self.outside, device=y.device))
+
+    def _on_segments(self, structure: SemiMarkov, gold: Tensor, y: Tensor) -> Tensor:
+        true, predicted = self._starts(structure, gold), self._starts(structure, y)
+        counts = (x.sum(-1).to(structure.segments.dtype) for x in (true & (gold == y), predicted, true))
+        return one_minus_f1(*counts)
+
+    def _count_segments(self, structure: SemiMarkov, gold: Tensor) -> Counted:
+        b, n, w, c = structure.segments.shape
+        true = self._starts(structure, gold)
+        codes = torch.arange(w * c, device=gold.device).view(w, c)
+        counts = ~torch.isin(codes % c, torch.tensor(self.outside, device=gold.device))
+        right = (gold[..., None, None] == codes) & counts
+        sizes = (int(true.sum(-1).max()) + 1 if true.numel() else 1, n + 1)
+        increments = ({"segments": right.long()}, {"segments": counts.long().expand(b, n, w, c)})
+        return Counted(Counter(increments, sizes), f1_values(*sizes, true.sum(-1), structure.segments.dtype))
+
     def __call__(self, structure: Structure, gold: Any, y: Any) -> Tensor:
+        if isinstance(structure, SemiMarkov):
+            return self._on_segments(structure, gold, y)
         labels, mask, dtype = self._checked(structure, gold)
         given, _, _ = self._checked(structure, y)
         begin, end = self._events(labels, mask)
@@ -70,6 +101,8 @@ class SegmentF1(Cost):
         return one_minus_f1(*counts)
 
     def counted(self, structure: Structure, gold: Any) -> Counted | None:
+        if isinstance(structure, SemiMarkov):
+            return self._count_segments(structure, gold)
         labels, mask, dtype = self._checked(structure, gold)
         begin, end = self._events(labels, mask)
         true = (begin > 0).sum(-1)
@@ -80,7 +113,7 @@ class SegmentF1(Cost):
         return Counted(counter, f1_values(*sizes, true, dtype))
 
     def _automaton(self, stride: int, device: torch.device) -> tuple[Tensor, Tensor, Tensor]:
-        """next, step and last of the counter; class 2 * type + e: gold begins ``type`` here, e: gold's segment ended before.
+        """next, step and last of the counter; class 2 * type + e: gold begins ``type`` here, and e: ended one before.
 
         State 1: the open segment of y began with one of gold's, of the same type, and gold's has not ended without it.
         """

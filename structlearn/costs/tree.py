@@ -28,6 +28,9 @@ class TreeCost(Cost):
         given = structure.positions(y)[0]
         if classes != self.taxonomy.num_classes:
             raise ShapeError(
-                "taxonomy", f"{classes} classes, as the structure has", self.taxonomy.num_classes, "check Taxonomy(classes=...)"
+                "taxonomy",
+                f"{classes} classes, as the structure has",
+                self.taxonomy.num_classes,
+                "check Taxonomy(classes=...)",
             )
         return self._distance.to(labels.device)[labels, given].sum(-1).to(dtype)

@@ -13,6 +13,7 @@ comes back whatever its labels.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Literal
 
@@ -22,6 +23,7 @@ from structlearn.trees import Tree
 Direction = Literal["left", "right"]
 
 _JOIN, _UP, _PART, _SIBLING = "+", "^", "@", "~"
+_MARKS = _UP + _PART + _SIBLING
 
 
 def to_cnf(tree: Tree, *, direction: Direction = "right", h: int | None = 2, v: int = 1) -> Tree:
@@ -111,28 +113,42 @@ def _nest(label: str, children: list[Tree], h: int | None, direction: Direction)
     if len(children) <= 2:
         return Tree(label, children)
     made = children if direction == "right" else children[::-1]
-    names = [_sibling(child) for child in made[:-2]]
+    names = [sibling_name(child.label, preterminal=child.is_preterminal) for child in made[:-2]]
     rest = made[-1]
     for i in range(len(made) - 2, -1, -1):
         pair = [made[i], rest]
-        rest = Tree(_part(label, names[:i], h) if i else label, pair if direction == "right" else pair[::-1])
+        rest = Tree(part_label(label, names[:i], h) if i else label, pair if direction == "right" else pair[::-1])
     return rest
 
 
-def _part(label: str, made: list[str], h: int | None) -> str:
+def part_label(label: str, made: Sequence[str], h: int | None) -> str:
+    """Name of the intermediate node under ``label`` that remembers the last ``h`` siblings of ``made``."""
     recent = made if h is None else made[max(len(made) - h, 0) :]
     return _SIBLING.join([_PART + label, *recent])
 
 
-def _sibling(node: Tree) -> str:
-    """What the next sibling remembers of a node: its category, which in a collapsed chain is the outermost label."""
-    return chain_labels(node.label if node.is_preterminal else _unescape(_base(node.label)))[0]
+def part_history(name: str) -> tuple[str, tuple[str, ...]] | None:
+    """The label above an intermediate node and the siblings that it remembers; None for any other name."""
+    if not name.startswith(_PART):
+        return None
+    label, *made = _split(name[len(_PART) :], _SIBLING)
+    return label, tuple(made)
+
+
+def sibling_name(label: str, *, preterminal: bool) -> str:
+    """What intermediate nodes remember of a binarised node: its category, in a collapsed chain the outermost label."""
+    return _escape(chain_labels(label if preterminal else _unescape(_base(label)))[0], _MARKS)
+
+
+def chain_tag(label: str) -> str:
+    """The part of speech at the end of a collapsed preterminal."""
+    return _unescape(chain_labels(label)[-1])
 
 
 def _with_ancestors(tree: Tree, v: int) -> Tree:
     """Escaped phrase labels with their v-1 nearest ancestors, nearest first; a collapsed chain counts each label."""
     if v == 1:
-        return tree.map_labels(lambda label: _escape(label, _UP + _PART))
+        return tree.map_labels(lambda label: _escape(label, _MARKS))
     built: list[Tree] = []
     stack: list[tuple[Tree, tuple[str, ...], bool]] = [(tree, (), False)]
     while stack:
@@ -143,10 +159,10 @@ def _with_ancestors(tree: Tree, v: int) -> Tree:
             below = len(built) - len(node.children)
             children = built[below:]
             del built[below:]
-            built.append(Tree(_UP.join([_escape(node.label, _UP + _PART), *above]), children))
+            built.append(Tree(_UP.join([_escape(node.label, _MARKS), *above]), children))
         else:
             stack.append((node, above, True))
-            chain = [_escape(label, _UP + _PART) for label in reversed(chain_labels(node.label))]
+            chain = [_escape(label, _MARKS) for label in reversed(chain_labels(node.label))]
             path = (*chain, *above)[: v - 1]
             stack.extend((child, path, False) for child in reversed(node.subtrees))
     return built[0]

@@ -143,7 +143,7 @@ def ocr_words(
     shift: int = 1,
     dropout: float = 0.15,
     blur: float = 0.8,
-    noise: float = 0.18,
+    noise: float = 0.17,
 ) -> Words:
     """``count`` words drawn with replacement, every letter drawn afresh; equal seeds give equal words.
 

@@ -21,6 +21,8 @@ from structlearn.data.binarise import to_cnf as to_cnf
 from structlearn.data.binarise import unbinarise as unbinarise
 from structlearn.data.brackets import parse_tree as parse_tree
 from structlearn.data.brackets import parse_trees as parse_trees
+from structlearn.data.extract import TreebankGrammar as TreebankGrammar
+from structlearn.data.extract import extract_grammar as extract_grammar
 from structlearn.errors import FormatError
 from structlearn.trees import Tree
 

@@ -1,3 +1,7 @@
 """Joint feature maps Psi(x, y) as modules: called on inputs they give a structure; ``joint`` gives Psi itself."""
 
+from structlearn.features.base import FeatureMap as FeatureMap
 from structlearn.features.chain import ChainMap as ChainMap
+from structlearn.features.multiclass import MulticlassMap as MulticlassMap
+from structlearn.features.multiclass import TaxonomyMap as TaxonomyMap
+from structlearn.features.segment import SegmentMap as SegmentMap

@@ -56,7 +56,9 @@ class StructuredHinge(nn.Module):
     ) -> None:
         super().__init__()
         if not isinstance(cost, Cost):
-            raise ArgumentError("cost", "a structlearn.costs.Cost", type(cost).__name__, "e.g. structlearn.costs.Hamming()")
+            raise ArgumentError(
+                "cost", "a structlearn.costs.Cost", type(cost).__name__, "e.g. structlearn.costs.Hamming()"
+            )
         check_options(rescaling, inference)
         check_reduction(reduction)
         self.cost = cost
@@ -67,11 +69,11 @@ class StructuredHinge(nn.Module):
 
     def forward(self, structure: Structure, gold: Any) -> Tensor:
         """The loss of ``structure`` for the true outputs ``gold``: (), or (B,) with reduction "none"."""
-        loss = self._violations(structure, gold).clamp(min=0.0)
+        loss = self._violations(structure, gold)
         return reduce(loss.square() if self.squared else loss, self.reduction)
 
     def _violations(self, structure: Structure, gold: Any) -> Tensor:
-        """max_y H(y), (B,), differentiable."""
+        """max_y H(y) >= 0, (B,), differentiable."""
         if self.rescaling == "margin" and not self.squared and self.inference != "recursion":
             fast = self._fused_margin(structure, gold)
             if fast is not None:
@@ -80,7 +82,7 @@ class StructuredHinge(nn.Module):
             gold_score = gold_scores(structure, gold)
             y, _ = find(structure, gold, self.cost, gold_score, self.rescaling, self.squared, self.inference)
             delta = self.cost(structure, gold, y)
-        return objective(delta, structure.difference(y, gold), self.rescaling, self.squared)
+        return objective(delta, structure.difference(y, gold), self.rescaling, self.squared).clamp(min=0.0)
 
     def _fused_margin(self, structure: Structure, gold: Any) -> Tensor | None:
         """Delta + s(y) - s(gold) from one kernel, for costs that only depend on gold's labels."""

@@ -48,10 +48,9 @@ def find(
     structure: Structure, gold: Any, cost: Cost, gold_score: Tensor, rescaling: str, squared: bool
 ) -> tuple[Any, Tensor]:
     """The most violated output and whether it is proven; unproven instances are solved by counting where possible."""
-    if isinstance(structure, LinearChain) and structure.backend == "cpu" and type(cost) is Hamming:
-        native = _on_chain(structure, gold, cost, gold_score, rescaling, squared)
-        if native is not None:
-            return native
+    native = on_chain(structure, gold, cost, gold_score, rescaling, squared, MAX_ROUNDS)
+    if native is not None:
+        return native
     additive = cost.additive(structure, gold)
     if additive is None:
         raise InferenceError(
@@ -68,12 +67,16 @@ def find(
     return structure.choose(proven, best_y, y), proven | exact
 
 
-def _on_chain(
-    chain: LinearChain, gold: Tensor, cost: Hamming, gold_score: Tensor, rescaling: str, squared: bool
+def on_chain(
+    chain: Structure, gold: Any, cost: Cost, gold_score: Tensor, rescaling: str, squared: bool, rounds: int
 ) -> tuple[Tensor, Tensor] | None:
-    """The same search in one kernel, for Hamming costs whose mistakes are whole numbers; None for others."""
-    lengths = chain.lengths
-    longest = chain.unary.shape[1]
+    """The same search in one kernel, for chains and Hamming costs whose mistakes are whole numbers; None for others.
+
+    With ``rounds=0`` every instance is decided by counting.
+    """
+    if not isinstance(chain, LinearChain) or chain.backend != "cpu" or type(cost) is not Hamming:
+        return None
+    lengths, longest = chain.lengths, chain.unary.shape[1]
     discount = weight = None
     unit = torch.ones_like(gold_score)
     size = longest + 1
@@ -91,16 +94,23 @@ def _on_chain(
         size = int(weight.sum(-1).max()) + 1 if weight.numel() else 1
     levels = torch.arange(size, dtype=unit.dtype) * unit[:, None]
     labels, proven = ops.search(
-        *chain._args, gold, discount, weight, levels, gold_score, rescaling == "slack", squared, MAX_ROUNDS
+        *chain._args, gold, discount, weight, levels, gold_score, rescaling == "slack", squared, rounds
     )
     return labels, proven > 0
 
 
-class _Bound:
-    """max_x phi(x, U(x)) for U(x) = min_i (v_i - rate_i x), over given levels (B, S) or over all x >= 0."""
+def _largest_cost(structure: Structure, parts: dict[str, Tensor]) -> Tensor:
+    """max_y Delta(gold, y) over allowed outputs, (B,)."""
+    allowed = {name: torch.where(x == float("-inf"), x, 0.0) for name, x in structure.potentials.items()}
+    return structure.replace(**{name: x + parts[name] if name in parts else x for name, x in allowed.items()}).max()
 
-    def __init__(self, levels: Tensor | None, rescaling: str, squared: bool) -> None:
+
+class _Bound:
+    """max_x phi(x, U(x)) for U(x) = min_i (v_i - rate_i x), over given levels (B, S) or all x in 0..top, (B,)."""
+
+    def __init__(self, levels: Tensor | None, top: Tensor, rescaling: str, squared: bool) -> None:
         self.levels = levels
+        self.top = top
         self.options = (rescaling, squared)
         self.v: list[Tensor] = []
         self.rate: list[Tensor] = []
@@ -126,16 +136,14 @@ class _Bound:
         across = rate.unsqueeze(-1) - rate.unsqueeze(-2)
         corners = (v.unsqueeze(-1) - v.unsqueeze(-2)) / torch.where(across == 0, 1.0, across)
         everything = torch.cat([own, torch.where(across == 0, 0.0, corners).flatten(1)], 1)
-        return everything.nan_to_num(0.0, posinf=0.0, neginf=0.0).clamp(min=0.0)
+        inside = everything.nan_to_num(0.0, posinf=0.0, neginf=0.0).clamp(min=0.0)
+        return torch.cat([torch.minimum(inside, self.top[:, None]), self.top[:, None]], 1)
 
     def largest(self) -> tuple[Tensor, Tensor, Tensor]:
         """The bound, the x that attains it and U there, (B,) each."""
         x = self._candidates() if self.levels is None else self.levels
         upper = self._upper(x)
         bound, at = worth(x, upper, *self.options).max(1)
-        if self.levels is None:
-            unbounded = torch.stack(self.rate, -1).amax(-1) == 0
-            bound = bound.masked_fill(unbounded, float("inf"))
         return bound, x.gather(1, at[:, None]).squeeze(1), upper.gather(1, at[:, None]).squeeze(1)
 
 
@@ -152,12 +160,13 @@ def _rounds(
     finished = torch.zeros_like(gold_score, dtype=torch.bool)
     proven = torch.zeros_like(finished)
     best_y, best = structure.padded(gold), torch.zeros_like(gold_score)
-    bounds = _Bound(levels, rescaling, squared)
+    bounds = _Bound(levels, _largest_cost(structure, parts) if levels is None else best, rescaling, squared)
     rate, wanted = torch.zeros_like(gold_score), torch.full_like(gold_score, float("inf"))
     tolerance = 64 * torch.finfo(gold_score.dtype).eps
     for _ in range(MAX_ROUNDS):
         scaled = {
-            name: structure.potentials[name] + part * rate.view(-1, *[1] * (part.dim() - 1)) for name, part in parts.items()
+            name: structure.potentials[name] + part * rate.view(-1, *[1] * (part.dim() - 1))
+            for name, part in parts.items()
         }
         y = structure.replace(**scaled).argmax()
         x, h = cost(structure, gold, y), 1.0 + structure.difference(y, gold)
@@ -175,7 +184,6 @@ def _rounds(
         if bool(finished.all()):
             break
         following = slope(at, upper, rescaling, squared)
-        following = torch.where(bound.isinf(), torch.ones_like(rate), following)
         rate = torch.where(finished, rate, following)
         wanted = upper + rate * at
     return best_y, proven

@@ -111,8 +111,13 @@ def find(
     if inference == "search" and not (rescaling == "margin" and not squared):
         return search.find(structure, gold, cost, gold_score, rescaling, squared)
     if rescaling == "margin" and not squared and (additive := cost.additive(structure, gold)) is not None:
-        augmented = structure.replace(**{name: structure.potentials[name] + part for name, part in additive.parts.items()})
+        augmented = structure.replace(
+            **{name: structure.potentials[name] + part for name, part in additive.parts.items()}
+        )
         return augmented.argmax(), proven
+    native = search.on_chain(structure, gold, cost, gold_score, rescaling, squared, rounds=0)
+    if native is not None:
+        return native
     if (counted := cost.counted(structure, gold)) is not None:
         size = counted.values.sqrt() if squared else counted.values
         shift = gold_score.view(-1, *[1] * (size.dim() - 1))

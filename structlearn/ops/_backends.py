@@ -38,23 +38,31 @@ def backends() -> tuple[str, ...]:
     return tuple(name for name in BACKENDS if _missing(name) is None)
 
 
-@functools.cache
+@torch.compiler.assume_constant_result
 def choose_backend(name: str, device_type: str, native: tuple[str, ...]) -> str:
     """The backend to run for ``backend=name`` on a device, for a structure that has those in ``native``.
 
     "auto" takes the kernel made for the device and the reference where there is none; a name is taken at its
-    word or refused.
+    word or refused. A constant to ``torch.compile``, which looks through ``functools.cache`` and would try to
+    trace the search for the library.
     """
+    return _choose(name, device_type, native)
+
+
+@functools.cache
+def _choose(name: str, device_type: str, native: tuple[str, ...]) -> str:
     if name == "auto":
         wanted = {"cpu": "cpu", "cuda": "triton"}.get(device_type)
         return wanted if wanted in native and wanted is not None and _missing(wanted) is None else "reference"
     if name not in BACKENDS:
         raise BackendError("backend", f"one of {('auto', *BACKENDS)}", repr(name), "pass backend='auto'")
     if name not in native:
-        raise BackendError("backend", f"one of {('auto', *native)} for this structure", repr(name), "pass backend='auto'")
+        expected = f"one of {('auto', *native)} for this structure"
+        raise BackendError("backend", expected, repr(name), "pass backend='auto'")
     if (reason := _missing(name)) is not None:
         raise BackendError("backend", "one that can run here", f"{name!r}: {reason}", f"these can: {backends()}")
     needed = {"cpu": ("cpu",), "triton": ("cuda", "cpu") if _interpreting() else ("cuda",)}.get(name)
     if needed is not None and device_type not in needed:
-        raise BackendError("backend", f"one for {device_type} tensors", repr(name), f"it runs on {needed[0]}; pass backend='auto'")
+        remedy = f"it runs on {needed[0]}; pass backend='auto'"
+        raise BackendError("backend", f"one for {device_type} tensors", repr(name), remedy)
     return name

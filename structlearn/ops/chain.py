@@ -19,6 +19,8 @@ from structlearn.ops._register import operator
 ARGS = "Tensor unary, Tensor transition, Tensor? start, Tensor? end, Tensor? lengths"
 _PACK = struct.Struct("5P9q").pack  # ChainArgs of kernels/cpu/chain.h
 
+_KERNELS: dict[tuple[str, torch.dtype], Any] = {}
+
 Args = tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]
 
 
@@ -33,25 +35,34 @@ def _matrices_contiguous(transition: Tensor) -> Tensor:
     return transition.contiguous()
 
 
-def _pointer(x: Tensor | None) -> int:
-    return 0 if x is None else x.data_ptr()
-
-
 def call(name: str, args: Args, *rest: Tensor | int | None) -> int:
     """Runs a C++ kernel on ``args`` and the outputs or options in ``rest``."""
     unary, transition, start, end, lengths = args
-    unary = _states_contiguous(unary)
-    transition = _matrices_contiguous(transition)
-    start, end, lengths = (x if x is None else x.contiguous() for x in (start, end, lengths))
     b, n, c = unary.shape
+    dtype = unary.dtype
+    if unary.is_contiguous():
+        unary_b, unary_n = n * c, c
+    else:
+        unary = _states_contiguous(unary)
+        unary_b, unary_n = unary.stride(0), unary.stride(1)
+    transition = _matrices_contiguous(transition)
     shared = transition.dim() == 2
+    # Copies must live until the kernel returns, hence the names.
+    start = None if start is None else start.contiguous()
+    end = None if end is None else end.contiguous()
+    lengths = None if lengths is None else lengths.contiguous()
     packed = _PACK(
-        unary.data_ptr(), transition.data_ptr(), _pointer(start), _pointer(end), _pointer(lengths),
-        b, n, c, unary.stride(0), unary.stride(1),
+        unary.data_ptr(), transition.data_ptr(),
+        0 if start is None else start.data_ptr(),
+        0 if end is None else end.data_ptr(),
+        0 if lengths is None else lengths.data_ptr(),
+        b, n, c, unary_b, unary_n,
         0 if shared else transition.stride(0), 0 if shared else transition.stride(1), shared, torch.get_num_threads(),
     )  # fmt: skip
-    function = kernel("chain_" + name, unary.dtype, 1 + len(rest))
-    return int(function(packed, *[r if isinstance(r, int) else _pointer(r) for r in rest]))
+    function = _KERNELS.get((name, dtype))
+    if function is None:
+        function = _KERNELS[name, dtype] = kernel("chain_" + name, dtype, 1 + len(rest))
+    return function(packed, *[r.data_ptr() if isinstance(r, Tensor) else r for r in rest])  # type: ignore[no-any-return]
 
 
 def _gpu() -> Any:
@@ -65,15 +76,18 @@ def _sizes(unary: Tensor) -> tuple[int, int, int]:
     return b, n, c
 
 
+def decode(*args: Any) -> tuple[Tensor, Tensor, int]:
+    """Best labels (B,N) and scores (B,) by the C++ kernel, and how many rows have no allowed output; eager only."""
+    unary = args[0]
+    labels, score = _viterbi_fake(unary)
+    return labels, score, call("viterbi", args, labels, score)  # type: ignore[arg-type]
+
+
 def _viterbi(*args: Any) -> tuple[Tensor, Tensor]:
     *tensors, backend = args
     if backend == "triton":
         return _gpu().viterbi(*tensors)  # type: ignore[no-any-return]
-    unary = tensors[0]
-    b, n, _ = _sizes(unary)
-    labels, score = unary.new_empty((b, n), dtype=torch.int64), unary.new_empty(b)
-    call("viterbi", tuple(tensors), labels, score)  # type: ignore[arg-type]
-    return labels, score
+    return decode(*tensors)[:2]
 
 
 def _viterbi_fake(unary: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -86,15 +100,27 @@ def _save_args(ctx: Any, args: Args, *more: Tensor) -> None:
     ctx.save_for_backward(*args, *more)
 
 
+def _best_score(*args: Any) -> tuple[Tensor, Tensor]:
+    """max_y s(y) (B,) and its labels (B,N)."""
+    labels, score = _viterbi(*args, "cpu")
+    return score, labels
+
+
+def _best_score_fake(*args: Any) -> tuple[Tensor, Tensor]:
+    labels, score = _viterbi_fake(*args)
+    return score, labels
+
+
 def _max_context(ctx: Any, inputs: Any, output: Any) -> None:
-    _save_args(ctx, inputs[:5], output[0])
+    ctx.mark_non_differentiable(output[1])
+    _save_args(ctx, inputs[:5], output[1])
 
 
-def _max_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
+def _max_backward(ctx: Any, grad: Tensor | None, _: None) -> Any:
     *args, labels = ctx.saved_tensors
     if grad is None:
-        return (None,) * 6
-    return *_gradients(args, score_backward(*args, labels.unsqueeze(0), grad.unsqueeze(0))), None
+        return (None,) * 5
+    return _gradients(args, score_backward(*args, labels.unsqueeze(0), grad.unsqueeze(0)))
 
 
 def _gradients(args: Any, results: Any) -> tuple[Tensor | None, ...]:
@@ -113,7 +139,9 @@ def _gradient_outputs(args: Any) -> tuple[Tensor, ...]:
 
 
 def _check_place(place: int, labels: Tensor, unary: Tensor) -> None:
-    """Raises for the flat place in labels (K,B,N) that a kernel found out of range; -1 is none."""
+    """Raises for the flat place in labels (K,B,N) that a kernel found out of range; -1 is none, -2 a forbidden gold."""
+    if place == -2:
+        raise LabelError("gold", "an output that the potentials allow", "score -inf", "relax the mask that forbids it")
     if place >= 0:
         n, c = unary.shape[1:]
         k, b, t = place // (n * unary.shape[0]), place // n % unary.shape[0], place % n
@@ -130,7 +158,7 @@ def _score(*args: Any) -> Tensor:
     *tensors, labels = args
     unary = tensors[0]
     labels = labels.contiguous()
-    out = unary.new_empty(labels.shape[:2])
+    out: Tensor = unary.new_empty(labels.shape[:2])
     place = call("score", tuple(tensors), labels, labels.shape[0], out)  # type: ignore[arg-type]
     _check_place(place, labels, unary)
     return out
@@ -159,7 +187,7 @@ def _score_backward(*args: Any) -> tuple[Tensor, ...]:
     return outputs
 
 
-def _score_backward_fake(*args: Any) -> tuple[Tensor, ...]:
+def _gradient_fake(*args: Any) -> tuple[Tensor, ...]:
     return _gradient_outputs(args[:5])
 
 
@@ -179,35 +207,54 @@ def _given(args: Any, directions: Any) -> list[Tensor | None]:
 def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
     """The counts are linear in grad alone: their derivative along directions is the directions' score."""
     *args, labels = ctx.saved_tensors
-    moved = _given(args, directions)
-    return *(None,) * 6, score(*moved, args[4], labels)
+    along = score(*_given(args, directions), args[4], labels.clamp(min=0))
+    infeasible = (labels[..., :1] < 0).any(-1)
+    return *(None,) * 6, along.masked_fill(infeasible, 0.0)
 
 
 def _margin(*args: Any) -> tuple[Tensor, Tensor]:
-    """Labels (2,B,N) of the most violated output and gold, and max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold)."""
+    """max_y [sum_t discount_t [y_t != gold_t] + s(y)] - s(gold), (B,), and the labels (B,N) of that y."""
     *tensors, gold, discount = args
-    unary = tensors[0]
-    labels = torch.empty((2, *gold.shape), dtype=torch.int64)
-    labels[1] = gold
-    value = unary.new_empty(unary.shape[0])
-    discount = None if discount is None else discount.to(unary.dtype).contiguous()
-    _check_place(call("margin", tuple(tensors), labels, discount, value), labels[1:], unary)  # type: ignore[arg-type]
-    return labels, value
+    value, labels = _margin_fake(*args)
+    gold = gold.contiguous()
+    discount = None if discount is None else discount.to(value.dtype).contiguous()
+    _check_place(call("margin", tuple(tensors), gold, discount, labels, value), gold.unsqueeze(0), tensors[0])  # type: ignore[arg-type]
+    return value, labels
 
 
 def _margin_fake(*args: Any) -> tuple[Tensor, Tensor]:
-    return args[0].new_empty((2, *args[5].shape), dtype=torch.int64), args[0].new_empty(args[0].shape[0])
+    unary, gold = args[0], args[5]
+    return unary.new_empty(unary.shape[0]), torch.empty(gold.shape, dtype=torch.int64, device=gold.device)
 
 
 def _margin_context(ctx: Any, inputs: Any, output: Any) -> None:
-    _save_args(ctx, inputs[:5], output[0])
+    ctx.mark_non_differentiable(output[1])
+    _save_args(ctx, inputs[:5], output[1], inputs[5])
 
 
-def _margin_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
-    *args, labels = ctx.saved_tensors
+def _margin_backward(ctx: Any, grad: Tensor | None, _: None) -> Any:
+    *args, labels, gold = ctx.saved_tensors
     if grad is None:
         return (None,) * 7
-    return *_gradients(args, score_backward(*args, labels, torch.stack([grad, -grad]))), None, None
+    return *_gradients(args, difference_backward(*args, labels, gold, grad)), None, None
+
+
+def _difference_backward(*args: Any) -> tuple[Tensor, ...]:
+    """grad_b times the parts of y (B,N) minus the parts of z (B,N)."""
+    *tensors, y, z, grad = args
+    outputs = _gradient_outputs(tensors)
+    call("difference_backward", tuple(tensors), y.contiguous(), z.contiguous(), grad.contiguous(), *outputs)  # type: ignore[arg-type]
+    return outputs
+
+
+def _difference_context(ctx: Any, inputs: Any, output: Any) -> None:
+    _save_args(ctx, inputs[:5], inputs[5], inputs[6])
+
+
+def _difference_grad(ctx: Any, *directions: Tensor | None) -> Any:
+    *args, y, z = ctx.saved_tensors
+    first, second_ = score(*_given(args, directions), args[4], torch.stack([y, z])).unbind(0)
+    return *(None,) * 7, first - second_
 
 
 def _forward(*args: Any) -> tuple[Tensor, Tensor]:
@@ -217,7 +264,7 @@ def _forward(*args: Any) -> tuple[Tensor, Tensor]:
         return _gpu().forward(*tensors)  # type: ignore[no-any-return]
     unary = tensors[0]
     log_z = unary.new_empty(unary.shape[0])
-    alpha = torch.empty(unary.shape if keep else 0, dtype=unary.dtype)
+    alpha = unary.new_empty(unary.shape if keep else 0)
     call("forward", tuple(tensors), log_z, alpha if keep else 0)  # type: ignore[arg-type]
     return log_z, alpha
 
@@ -253,10 +300,6 @@ def _backward(*args: Any) -> tuple[Tensor, ...]:
     return outputs
 
 
-def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
-    return _gradient_outputs(args[:5])
-
-
 def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.backend = inputs[8]
     _save_args(ctx, inputs[:5], inputs[7])
@@ -265,9 +308,8 @@ def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
 def _backward_grad(ctx: Any, *directions: Tensor | None) -> Any:
     *args, grad = ctx.saved_tensors
     if ctx.backend == "triton":
-        raise DerivativeError(
-            "backend", "'cpu' or 'reference' for a second derivative of log_partition", "'triton'", "pass backend='reference'"
-        )
+        expected = "'cpu' or 'reference' for a second derivative of log_partition"
+        raise DerivativeError("backend", expected, "'triton'", "pass backend='reference'")
     along, *curvature = second(*args, grad, *_given(args, directions))
     return *_gradients(args, curvature), None, None, along, None
 
@@ -288,11 +330,9 @@ def _second_fake(*args: Any) -> tuple[Tensor, ...]:
 
 def _entropy(*tensors: Any) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
-    unary = tensors[0]
-    log_z = _forward(*tensors, False, "cpu")[0]
-    mean = torch.empty_like(log_z)
-    call("second", tensors, 0, *_finite(tensors), mean, 0, 0, 0, 0)
-    return (log_z - mean).masked_fill_(log_z == float("-inf"), 0.0) if unary.shape[1] else log_z
+    out: Tensor = tensors[0].new_empty(tensors[0].shape[0])
+    call("entropy", tensors, *_finite(tensors), out)
+    return out
 
 
 def _finite(tensors: Any) -> list[Tensor | None]:
@@ -341,29 +381,30 @@ def _sample(*args: Any) -> Tensor:
     if backend == "triton":
         _, alpha = _gpu().forward(*tensors)
         return _gpu().sample(*tensors, alpha, uniform)  # type: ignore[no-any-return]
-    labels = torch.empty(uniform.shape, dtype=torch.int64)
+    labels: Tensor = uniform.new_empty(uniform.shape, dtype=torch.int64)
     call("sample", tuple(tensors), uniform.contiguous(), uniform.shape[0], labels)  # type: ignore[arg-type]
     return labels
 
 
 def _sample_fake(*args: Any) -> Tensor:
-    return args[5].new_empty(args[5].shape, dtype=torch.int64)
+    labels: Tensor = args[5].new_empty(args[5].shape, dtype=torch.int64)
+    return labels
 
 
 _FOUR = "(Tensor d_unary, Tensor d_transition, Tensor d_start, Tensor d_end)"
 
 viterbi = operator(f"chain_viterbi({ARGS}, str backend) -> (Tensor labels, Tensor score)", _viterbi, _viterbi_fake)
 best_score = operator(
-    f"chain_max({ARGS}, str backend) -> (Tensor labels, Tensor score)",
-    _viterbi,
-    _viterbi_fake,
+    f"chain_max({ARGS}) -> (Tensor score, Tensor labels)",
+    _best_score,
+    _best_score_fake,
     setup_context=_max_context,
     backward=_max_backward,
 )
 score_backward = operator(
     f"chain_score_backward({ARGS}, Tensor labels, Tensor grad) -> {_FOUR}",
     _score_backward,
-    _score_backward_fake,
+    _gradient_fake,
     setup_context=_counts_context,
     backward=_counts_backward,
 )
@@ -385,12 +426,19 @@ second = operator(
 backward = operator(
     f"chain_backward({ARGS}, Tensor alpha, Tensor log_z, Tensor grad, str backend) -> {_FOUR}",
     _backward,
-    _backward_fake,
+    _gradient_fake,
     setup_context=_backward_context,
     backward=_backward_grad,
 )
+difference_backward = operator(
+    f"chain_difference_backward({ARGS}, Tensor y, Tensor z, Tensor grad) -> {_FOUR}",
+    _difference_backward,
+    _gradient_fake,
+    setup_context=_difference_context,
+    backward=_difference_grad,
+)
 margin = operator(
-    f"chain_margin({ARGS}, Tensor gold, Tensor? discount) -> (Tensor labels, Tensor value)",
+    f"chain_margin({ARGS}, Tensor gold, Tensor? discount) -> (Tensor value, Tensor labels)",
     _margin,
     _margin_fake,
     setup_context=_margin_context,

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import ArgumentError, InfeasibleError, LabelError, StructLearnError
+from structlearn.ops._register import is_eager
 from structlearn.structures.counting import CountedBest, CountTable, pick, unravel
 
 PAD = -100
@@ -24,6 +25,7 @@ class Structure(ABC):
     """
 
     fields: ClassVar[tuple[str, ...]]
+    named: ClassVar[Any]  # the named tuple with those fields
     backend: str
 
     @property
@@ -39,6 +41,13 @@ class Structure(ABC):
     @abstractmethod
     def replace(self, **potentials: Tensor | None) -> Self:
         """The same output space (lengths, backend) with some potentials replaced."""
+
+    def _given(self, potentials: dict[str, Tensor | None]) -> dict[str, Tensor | None]:
+        """All fields, those in ``potentials`` replaced."""
+        if unknown := potentials.keys() - set(self.fields):
+            name = min(unknown)
+            raise ArgumentError(name, f"one of {self.fields}", repr(name), f"{type(self).__name__} has only these")
+        return {name: getattr(self, name) for name in self.fields} | potentials
 
     @abstractmethod
     def _best(self) -> tuple[Any, Tensor]:
@@ -140,7 +149,7 @@ class Structure(ABC):
     def argmax(self) -> Any:
         """A best output of each instance; on ties the one with the lowest indices, in every backend."""
         y, score = self._best()
-        if not torch.compiler.is_compiling():
+        if is_eager(score):
             self._require_feasible(score)
         return y
 
@@ -162,15 +171,34 @@ class Structure(ABC):
 
 def check_count(argument: str, value: int) -> None:
     """``value`` must be a positive integer."""
-    if not isinstance(value, int) or value < 1:
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise ArgumentError(argument, "an integer >= 1", repr(value), f"pass {argument}=1 or more")
 
 
 def recording() -> AbstractContextManager[None]:
     """Autograd records inside, whatever the caller's mode: outputs are read off as gradients."""
-    return torch.inference_mode(False) if torch.is_inference_mode_enabled() else torch.enable_grad()
+    if not torch.compiler.is_compiling() and torch.is_inference_mode_enabled():
+        return torch.inference_mode(False)
+    return torch.enable_grad()
 
 
 def recordable(x: Tensor) -> Tensor:
     """``x`` detached; a copy where it was made under ``torch.inference_mode``, which autograd refuses to save."""
-    return x.detach().clone() if x.is_inference() else x.detach()
+    return x.detach().clone() if not torch.compiler.is_compiling() and x.is_inference() else x.detach()
+
+
+def marginals_by_autograd(structure: Structure) -> Any:
+    """d (sum_b log Z_b) / d potentials through autograd, differentiable where the potentials are."""
+    given = structure.potentials
+    differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in given.values())
+    with recording():
+        leaves = {
+            name: x if differentiable and x.requires_grad else recordable(x).requires_grad_()
+            for name, x in given.items()
+        }
+        log_z = structure.replace(**leaves).log_partition()
+        grads = torch.autograd.grad(
+            log_z.sum(), list(leaves.values()), create_graph=differentiable, allow_unused=True, materialize_grads=True
+        )
+    found = dict(zip(leaves, grads, strict=True))
+    return structure.named(**{name: found.get(name) for name in structure.fields})

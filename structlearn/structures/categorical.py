@@ -13,7 +13,7 @@ from torch import Tensor
 
 from structlearn.errors import ShapeError
 from structlearn.ops import choose_backend
-from structlearn.semirings import KMax, first_argmax, log_sum_exp
+from structlearn.semirings import Count, Entropy, KMax, first_argmax, log_sum_exp
 from structlearn.structures import checks
 from structlearn.structures.base import PAD, Structure, check_count
 from structlearn.structures.counting import Counter, CountTable
@@ -36,12 +36,13 @@ class Categorical(Structure):
     """
 
     fields = ("scores",)
+    named = CategoricalPotentials
 
     def __init__(self, scores: Tensor, *, backend: str = "auto", validate: bool = False) -> None:
         checks.check_tensor("scores", scores, 2, "(B, K)")
         if scores.shape[1] == 0:
-            raise ShapeError("scores", "(B, K) with K >= 1", tuple(scores.shape), "an empty output space has no best output")
-        (self.scores,) = checks.same_kind({"scores": scores})
+            raise ShapeError("scores", "(B, K) with K >= 1", tuple(scores.shape), "an empty output space has no best")
+        self.scores: Tensor = checks.same_kind({"scores": scores})[0]  # type: ignore[assignment]
         self.backend = choose_backend(backend, scores.device.type, ("reference",))
         if validate:
             checks.check_no_nan("scores", scores, None)
@@ -51,7 +52,7 @@ class Categorical(Structure):
         return self.scores.shape[0]
 
     def replace(self, **potentials: Tensor | None) -> Self:
-        return type(self)(potentials.get("scores", self.scores), backend=self.backend)  # type: ignore[arg-type]
+        return type(self)(**self._given(potentials), backend=self.backend)  # type: ignore[arg-type]
 
     def _best(self) -> tuple[Tensor, Tensor]:
         scores = self.scores.detach()
@@ -75,14 +76,17 @@ class Categorical(Structure):
 
     def marginals(self) -> CategoricalPotentials:
         """P(y = k), (B, K); rows with no allowed output are 0. Differentiable."""
-        log_z = self.log_partition().unsqueeze(-1)
-        return CategoricalPotentials((self.scores - log_z.masked_fill(log_z == float("-inf"), 0.0)).exp())
+        top = self.scores.detach().amax(-1, keepdim=True)
+        weight = (self.scores - top.masked_fill(top == float("-inf"), 0.0)).exp()
+        total = weight.sum(-1, keepdim=True)
+        return CategoricalPotentials(weight / total.masked_fill(total == 0, 1.0))
 
     def entropy(self) -> Tensor:
-        p = self.marginals().scores
-        log_z = self.log_partition()
-        finite = self.scores.masked_fill(self.scores == float("-inf"), 0.0)
-        return (log_z - (p * finite).sum(-1)).masked_fill(log_z == float("-inf"), 0.0)
+        return Entropy().sum(Entropy().lift(self.scores), -1)[1]
+
+    def count(self) -> Tensor:
+        """Number of classes that are not forbidden, (B,), float64."""
+        return Count().lift(self.scores)[0].sum(-1)
 
     def same_output(self, y: Tensor, z: Tensor) -> Tensor:
         return y == z
@@ -119,7 +123,7 @@ class Categorical(Structure):
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Labels (k, B) and scores (k, B), best first; the scores are differentiable."""
         check_count("k", k)
-        order = self.scores.detach().sort(-1, descending=True, stable=True).indices[:, :k].T
+        order = self.scores.detach().sort(dim=-1, descending=True, stable=True).indices[:, :k].T
         scores = KMax(k).sum(self.scores.unsqueeze(0), -1)
         labels = torch.full_like(scores, PAD, dtype=torch.int64)
         labels[: order.shape[0]] = order

@@ -20,12 +20,13 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from structlearn.errors import ShapeError
+from structlearn.errors import LabelError, ShapeError
 from structlearn.ops import chain as ops
-from structlearn.ops import choose_backend
+from structlearn.ops import chain_log_partition, choose_backend
+from structlearn.ops._register import is_eager
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import chain_count, checks
-from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
+from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable, LabelCounter
 
 if TYPE_CHECKING:
@@ -83,6 +84,7 @@ class LinearChain(Structure):
     """
 
     fields = ("unary", "transition", "start", "end")
+    named = ChainPotentials
 
     def __init__(
         self,
@@ -97,18 +99,21 @@ class LinearChain(Structure):
     ) -> None:
         checks.check_tensor("unary", unary, 3, "(B, N, C)")
         b, n, c = unary.shape
+        if c == 0:
+            raise ShapeError("unary", "(B, N, C) with C >= 1", tuple(unary.shape), "an empty label set has no outputs")
         if not isinstance(transition, Tensor) or (
             transition.shape != (c, c) and transition.shape != (b, max(n - 1, 0), c, c)
         ):
             raise ShapeError(
                 "transition",
-                f"(C, C) = ({c}, {c}) or (B, N-1, C, C) = ({b}, {max(n - 1, 0)}, {c}, {c}) to match unary {tuple(unary.shape)}",
+                f"(C, C) = {(c, c)} or (B, N-1, C, C) = {(b, max(n - 1, 0), c, c)} to match unary {tuple(unary.shape)}",
                 tuple(transition.shape) if isinstance(transition, Tensor) else type(transition).__name__,
                 "states come last in unary; transition is indexed [previous, current]",
             )
         for name, edge in (("start", start), ("end", end)):
-            if edge is not None and edge.shape != (c,):
-                raise ShapeError(name, f"(C,) = ({c},) to match unary", tuple(edge.shape), "one score for every label")
+            if edge is not None and (not isinstance(edge, Tensor) or edge.shape != (c,)):
+                got = tuple(edge.shape) if isinstance(edge, Tensor) else type(edge).__name__
+                raise ShapeError(name, f"a tensor (C,) = ({c},) to match unary", got, "one score for every label")
         self.unary: Tensor
         self.transition: Tensor
         kept = checks.same_kind({"unary": unary, "transition": transition, "start": start, "end": end})
@@ -135,11 +140,10 @@ class LinearChain(Structure):
     @property
     def mask(self) -> Tensor:
         """(B, N), true at unpadded positions."""
-        return checks.unpadded(self.lengths, *self.unary.shape[:2], self.unary.device)
+        return checks.unpadded(self.lengths, self.batch_size, self.unary.shape[1], self.unary.device)
 
     def replace(self, **potentials: Tensor | None) -> Self:
-        given = {name: getattr(self, name) for name in self.fields} | potentials
-        return type(self)(**given, lengths=self.lengths, backend=self.backend)
+        return type(self)(**self._given(potentials), lengths=self.lengths, backend=self.backend)  # type: ignore[arg-type]
 
     @property
     def _through_torch_struct(self) -> ChainQueries:
@@ -150,6 +154,15 @@ class LinearChain(Structure):
     @property
     def _args(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         return self.unary, self.transition, self.start, self.end, self.lengths
+
+    @property
+    def _needs_gradient(self) -> bool:
+        return torch.is_grad_enabled() and (
+            self.unary.requires_grad
+            or self.transition.requires_grad
+            or (self.start is not None and self.start.requires_grad)
+            or (self.end is not None and self.end.requires_grad)
+        )
 
     def _reference(self, semiring: Semiring, potentials: ChainPotentials | None = None) -> Tensor:
         unary, transition, start, end = potentials or (self.unary, self.transition, self.start, self.end)
@@ -180,12 +193,25 @@ class LinearChain(Structure):
         labels, score = ops.viterbi(*self._args, self.backend)
         return labels, score
 
+    def argmax(self) -> Tensor:
+        if self.backend != "cpu" or not is_eager(self.unary):
+            return super().argmax()  # type: ignore[no-any-return]
+        labels, score, infeasible = ops.decode(*self._args)
+        if infeasible:
+            self._require_feasible(score)
+        return labels
+
     def max(self) -> Tensor:
         if self.backend == "reference":
-            return self._reference(Max())[0]
+            value = self._reference(Max())[0]
+            return torch.where(value == float("-inf"), value.detach(), value)
         if self.backend == "torch-struct":
             return self._through_torch_struct.max()
-        best: Tensor = ops.best_score(*self._args, self.backend)[1]
+        if self.backend == "triton":
+            labels, value = self._best()
+            scores = self.score(labels.clamp(min=0))  # look-ups, to carry the gradient
+            return torch.where(value == float("-inf"), value, value + (scores - scores.detach()))
+        best: Tensor = ops.best_score(*self._args)[0]
         return best
 
     def score(self, y: Tensor) -> Tensor:
@@ -204,8 +230,11 @@ class LinearChain(Structure):
             return self._reference(Log())[0]
         if self.backend == "torch-struct":
             return self._through_torch_struct.log_partition()
-        keep = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in self._args[:4])
-        log_z: Tensor = ops.forward(*self._args, keep, self.backend)[0]
+        args = self._args
+        keep = self._needs_gradient
+        if keep and self.backend == "cpu" and is_eager(args[0]):
+            return chain_log_partition.log_partition(*args)
+        log_z: Tensor = ops.forward(*args, keep, self.backend)[0]
         return log_z
 
     def marginals(self) -> ChainPotentials:
@@ -215,32 +244,15 @@ class LinearChain(Structure):
         a shared one (C, C) the expected number of uses in the whole batch. Differentiable.
         """
         if self.backend in ("reference", "torch-struct"):
-            return self._marginals_by_autograd()
+            return marginals_by_autograd(self)
+        if self.backend == "cpu" and is_eager(self.unary) and not self._needs_gradient:
+            return ChainPotentials(*chain_log_partition.value_and_gradient(*self._args)[1])
         log_z, alpha = ops.forward(*(None if x is None else x.detach() for x in self._args), True, self.backend)
         results = ops.backward(*self._args, alpha, log_z, torch.ones_like(log_z), self.backend)
         unary, transition, start, end = results
         return ChainPotentials(
             unary, transition, None if self.start is None else start, None if self.end is None else end
         )
-
-    def _marginals_by_autograd(self) -> ChainPotentials:
-        given = list(self.potentials.values())
-        differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in given)
-        with recording():
-            leaves = {
-                name: x if differentiable and x.requires_grad else recordable(x).requires_grad_()
-                for name, x in self.potentials.items()
-            }
-            log_z = self.replace(**leaves).log_partition()
-            grads = torch.autograd.grad(
-                log_z.sum(),
-                list(leaves.values()),
-                create_graph=differentiable,
-                allow_unused=True,
-                materialize_grads=True,
-            )
-        found = dict(zip(leaves, grads, strict=True))
-        return ChainPotentials(found["unary"], found["transition"], found.get("start"), found.get("end"))
 
     def count(self) -> Tensor:
         """Number of outputs that are not forbidden, (B,), float64."""
@@ -253,9 +265,11 @@ class LinearChain(Structure):
     def margin_violation(self, gold: Tensor, discount: Tensor | None) -> Tensor:
         """max_y [ sum_t discount_t [y_t != gold_t] + s(y) ] - s(gold), (B,); discount (B, N), 1 if None."""
         gold = checks.check_label_tensor("gold", gold, tuple(self.unary.shape[:2]), self.unary.device)
-        value: Tensor = ops.margin(*self._args, gold, discount)[1]
-        if not torch.compiler.is_compiling() and value.numel() and float(value.detach().max()) == float("inf"):
+        try:
+            value: Tensor = ops.margin(*self._args, gold, discount)[0]
+        except LabelError:
             self.require_allowed("gold", gold, self.score(gold))
+            raise
         return value
 
     def padded(self, y: Tensor) -> Tensor:
@@ -297,8 +311,7 @@ class LinearChain(Structure):
         if self.backend == "cpu":
             value: Tensor = ops.entropy(*self._args)
             return value
-        log_z, mean = self._reference(Entropy()).unbind(0)
-        return (log_z - mean).masked_fill(log_z == float("-inf"), 0.0)
+        return self._reference(Entropy())[1]
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Labels (k, B, N) and scores (k, B) of the k best outputs, best first; the scores are differentiable."""
@@ -314,11 +327,26 @@ class LinearChain(Structure):
             scores = self.score(labels.clamp(min=0)).masked_fill(missing, float("-inf"))
         return labels, scores
 
+    def _repeat(self, n: int) -> LinearChain:
+        """The batch n times over, (n * B) rows."""
+        transition = self.transition if self.transition.dim() == 2 else self.transition.repeat(n, 1, 1, 1)
+        lengths = None if self.lengths is None else self.lengths.repeat(n)
+        return LinearChain(
+            self.unary.repeat(n, 1, 1),
+            transition,
+            start=self.start,
+            end=self.end,
+            lengths=lengths,
+            backend=self.backend,
+        )
+
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """n draws from p(y) = exp(s(y)) / Z, labels (n, B, N), all -100 where every output is forbidden."""
         check_count("n", n)
         if self.backend in ("reference", "torch-struct"):
-            return self._reference_outputs(Sample(n, generator))[0]
+            # A draw is a batch row: one backward pass makes them all, where n totals would take one each.
+            rows = self._repeat(n)._reference_outputs(Sample(1, generator))[0]
+            return rows.view(n, *self.unary.shape[:2])
         shape = (n, *self.unary.shape[:2])
         uniform = torch.rand(shape, generator=generator, dtype=self.unary.dtype, device=self.unary.device)
         labels: Tensor = ops.sample(*self._args, uniform, self.backend)
@@ -329,9 +357,9 @@ def _score_reference(
     unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None, y: Tensor, mask: Tensor
 ) -> Tensor:
     """s(y) by look-ups, for labels (..., B, N) that are in range everywhere."""
-    b, n, c = unary.shape
+    b, n, _ = unary.shape
     if n == 0:
-        return unary.new_zeros(y.shape[:-1])
+        return unary.sum((1, 2)).expand(y.shape[:-1])
     rows = torch.arange(b, device=unary.device)[:, None]
     places = torch.arange(n, device=unary.device)
     zero = unary.new_zeros(())

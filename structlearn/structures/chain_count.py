@@ -101,7 +101,11 @@ def _step(chain: LinearChain, given: Tables, t: int) -> tuple[Tensor, Tensor]:
         step = torch.zeros((b, 1, c + 1, c), dtype=torch.int64, device=chain.unary.device)
         following = step
     else:
-        k = torch.zeros(b, dtype=torch.int64, device=chain.unary.device) if given.classes is None else given.classes[:, t]
+        k = (
+            torch.zeros(b, dtype=torch.int64, device=chain.unary.device)
+            if given.classes is None
+            else given.classes[:, t]
+        )
         following, step = given.next[k], given.step[k]
     if given.unary is not None:
         step = step + given.unary[:, t, None, None, :]
@@ -110,7 +114,7 @@ def _step(chain: LinearChain, given: Tables, t: int) -> tuple[Tensor, Tensor]:
 
 def _spread(scores: Tensor, following: Tensor, step: Tensor, size: int) -> Tensor:
     """max over (p, q) of scores (B, P, Q, C, S), moved to (state, statistics) by following and step (B, Q, P, C)."""
-    b, p, q, c, s = scores.shape
+    b, _, q, c, s = scores.shape
     place = following.permute(0, 2, 1, 3)[..., None] * size + step.permute(0, 2, 1, 3)[..., None]
     place = place + torch.arange(s, device=scores.device)
     valid = step.permute(0, 2, 1, 3)[..., None] + torch.arange(s, device=scores.device) < size
@@ -157,7 +161,7 @@ def _closing(chain: LinearChain, given: Tables, chart: Tensor) -> Tensor:
         chart = chart + chain.end.detach()[:, None, None]
     if given.last is None:
         return chart.amax((1, 2))
-    b, c, q, size = chart.shape
+    b, size = chart.shape[0], chart.shape[3]
     place = torch.arange(size, device=chart.device) + given.last.T[:, :, None]
     flat = chart.masked_fill(place >= size, NEG_INF).reshape(b, -1)
     return chart.new_full((b, size), NEG_INF).scatter_reduce(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from structlearn.errors import DeviceError, DTypeError, LabelError, LengthsError, PotentialError, ShapeError
+from structlearn.ops._register import is_eager
 
 _COMPUTED = (torch.float32, torch.float64)
 _HALF = (torch.bfloat16, torch.float16)
@@ -21,7 +23,7 @@ def check_tensor(name: str, value: Tensor, rank: int, shape: str) -> None:
         raise ShapeError(name, shape, tuple(value.shape), f"give it {rank} axes")
 
 
-def same_kind(named: dict[str, Tensor | None]) -> list[Tensor | None]:
+def same_kind(named: dict[str, Tensor | None]) -> list[Any]:
     """The potentials on one device and in one floating dtype; half precision is computed in float32."""
     values = list(named.values())
     first = values[0]
@@ -30,35 +32,42 @@ def same_kind(named: dict[str, Tensor | None]) -> list[Tensor | None]:
     if dtype in _COMPUTED and all(v is None or (v.dtype is dtype and v.device == device) for v in values):
         return values
     given = {name: v for name, v in named.items() if v is not None}
+    leader = next(iter(given))
     for name, v in given.items():
         if v.device != device:
-            raise DeviceError(name, f"device {device}, as the first potential", v.device, f"move it with .to('{device}')")
+            raise DeviceError(name, f"device {device}, as {leader}", v.device, f"move it with .to('{device}')")
         if v.dtype not in _COMPUTED + _HALF:
             raise DTypeError(name, "float32, float64, bfloat16 or float16", v.dtype, "convert it with .float()")
-    wide = {v.dtype for v in given.values()} - set(_HALF)
-    if len(wide) > 1:
-        name, v = next((n, v) for n, v in given.items() if v.dtype != dtype)
-        raise DTypeError(name, f"{dtype}, as the first potential", v.dtype, f"convert it with .to({dtype})")
-    target = wide.pop() if wide else torch.float32
+    wide = {name: v.dtype for name, v in given.items() if v.dtype in _COMPUTED}
+    leader, target = next(iter(wide.items()), (leader, torch.float32))
+    for name, found in wide.items():
+        if found is not target:
+            raise DTypeError(name, f"{target}, as {leader}", found, f"convert it with .to({target})")
     return [None if v is None else v.to(target) for v in values]
 
 
-def check_lengths(name: str, lengths: Tensor | Sequence[int] | None, batch: int, size: int, device: torch.device) -> Tensor | None:
+def check_lengths(
+    name: str, lengths: Tensor | Sequence[int] | None, batch: int, size: int, device: torch.device
+) -> Tensor | None:
     """``lengths`` as an int64 tensor (B,) on ``device``, each in 0..size.
 
-    Values are checked where that costs no synchronisation: on the CPU, outside ``torch.compile``.
+    Values are checked where there are any and it costs no synchronisation: on the CPU, in plain eager execution.
     """
     if lengths is None:
         return None
     if not isinstance(lengths, Tensor):
-        lengths = torch.as_tensor(lengths)
+        try:
+            lengths = torch.as_tensor(lengths)
+        except (TypeError, ValueError, RuntimeError):
+            raise DTypeError(name, "integers", repr(lengths), "give a list of int or an integer tensor") from None
+        lengths = lengths.long() if lengths.numel() == 0 else lengths  # an empty list has no dtype of its own
     if lengths.dim() != 1 or lengths.shape[0] != batch:
         raise ShapeError(name, f"(B,) with B={batch}", tuple(lengths.shape), "give one length for every batch row")
     if lengths.dtype is not torch.int64:
         if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype is torch.bool:
             raise DTypeError(name, "integers", lengths.dtype, "convert it with .long()")
         lengths = lengths.long()
-    if batch and lengths.device.type == "cpu" and not torch.compiler.is_compiling():
+    if batch and lengths.device.type == "cpu" and is_eager(lengths):
         if batch <= 64:
             values = lengths.tolist()
             low, high = min(values), max(values)
@@ -67,7 +76,8 @@ def check_lengths(name: str, lengths: Tensor | Sequence[int] | None, batch: int,
         if low < 0 or high > size:
             bad = low if low < 0 else high
             row = lengths.tolist().index(bad)
-            raise LengthsError(name, f"values in 0..{size}, the padded size", f"{bad} in batch row {row}", "clip or re-pad")
+            got = f"{bad} in batch row {row}"
+            raise LengthsError(name, f"values in 0..{size}, the padded size", got, "clip or re-pad")
     return lengths if lengths.device == device else lengths.to(device, non_blocking=True)
 
 
@@ -78,15 +88,19 @@ def unpadded(lengths: Tensor | None, batch: int, size: int, device: torch.device
     return torch.arange(size, device=device) < lengths[:, None]
 
 
+def _leading(shape: tuple[int, ...]) -> str:
+    return f"(..., {', '.join(map(str, shape))})"
+
+
 def check_label_tensor(name: str, y: Tensor, shape: tuple[int, ...], device: torch.device) -> Tensor:
     """``y`` as int64 labels of ``shape``, with any number of leading axes, on ``device``."""
-    expected = f"(..., {', '.join(map(str, shape))})"
     if not isinstance(y, Tensor):
-        raise ShapeError(name, f"a tensor {expected}", type(y).__name__, "wrap it with torch.as_tensor")
+        raise ShapeError(name, f"a tensor {_leading(shape)}", type(y).__name__, "wrap it with torch.as_tensor")
     if y.is_floating_point() or y.is_complex() or y.dtype is torch.bool:
-        raise DTypeError(name, "integer labels", y.dtype, "convert it with .long(); scores and one-hot rows are not labels")
+        remedy = "convert it with .long(); scores and one-hot rows are not labels"
+        raise DTypeError(name, "integer labels", y.dtype, remedy)
     if tuple(y.shape[y.dim() - len(shape) :]) != shape:
-        raise ShapeError(name, expected, tuple(y.shape), "one label for every position, padded with -100")
+        raise ShapeError(name, _leading(shape), tuple(y.shape), "one label for every position, padded with -100")
     if y.device != device:
         raise DeviceError(name, f"device {device}, as the potentials", y.device, f"move it with .to('{device}')")
     return y if y.dtype is torch.int64 else y.long()
@@ -104,7 +118,7 @@ def bad_label(name: str, y: Tensor, place: Sequence[int], classes: int) -> Label
 
 def check_labels(name: str, y: Tensor, mask: Tensor, classes: int) -> None:
     """Labels (..., B, N) must lie in 0..classes-1 where ``mask`` (B, N) is true."""
-    if torch.compiler.is_compiling():
+    if not is_eager(y):
         return
     bad = ((y < 0) | (y >= classes)) & mask
     if bool(bad.any()):
@@ -118,4 +132,5 @@ def check_no_nan(name: str, value: Tensor, mask: Tensor | None) -> None:
         nan = nan & mask.view(*mask.shape, *[1] * (value.dim() - mask.dim()))
     if bool(nan.any()):
         place = tuple(nan.nonzero()[0].tolist())
-        raise PotentialError(name, "no NaN at unpadded places", f"NaN at {place}", "look for 0/0 or inf-inf in the encoder")
+        remedy = "look for 0/0 or inf-inf in the encoder"
+        raise PotentialError(name, "no NaN at unpadded places", f"NaN at {place}", remedy)

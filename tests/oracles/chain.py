@@ -82,18 +82,27 @@ class LogSpace:
     def unary_marginals(self) -> np.ndarray:
         """P(y_t = c), (n, C); 0 where every output is forbidden."""
         joint = self.alpha + self.beta
-        return np.exp(joint - self.log_partition) if self.log_partition > -np.inf else np.zeros_like(joint)
+        return self._normalised(joint)
 
     def pair_marginals(self) -> np.ndarray:
         """P(y_t = p, y_{t+1} = c), (n-1, C, C)."""
         joint = self.alpha[:-1, :, None] + self.steps + (self.unary + self.beta)[1:, None, :]
-        return np.exp(joint - self.log_partition) if self.log_partition > -np.inf else np.zeros_like(joint)
+        return self._normalised(joint)
+
+    def _normalised(self, joint: np.ndarray) -> np.ndarray:
+        """Log weights to probabilities at each position, without the rounding of a large log Z."""
+        if self.log_partition == -np.inf:
+            return np.zeros_like(joint)
+        flat = joint.reshape(len(joint), joint[0].size if len(joint) else 1)
+        return np.exp(flat - _log_sum(flat, 1)[:, None]).reshape(joint.shape)
 
     @property
     def entropy(self) -> float:
+        """H(y_last) + sum_t H(y_t | y_{t+1}): terms of one sign, where log Z - E[s] would cancel."""
         p, pairs = self.unary_marginals(), self.pair_marginals()
-        terms = [(p, self.unary), (pairs, self.steps), (p[0], self.start), (p[-1], self.end)]
-        return self.log_partition - sum(float((w[w > 0] * s[w > 0]).sum()) for w, s in terms)
+        given = np.broadcast_to(p[1:, None, :], pairs.shape)
+        last, used = p[-1][p[-1] > 0], pairs > 0
+        return float(-(last * np.log(last)).sum() - (pairs[used] * np.log(pairs[used] / given[used])).sum())
 
     def viterbi(self) -> tuple[list[int], float]:
         """The best labels, lowest indices first on ties, and their score; no labels where all are forbidden."""

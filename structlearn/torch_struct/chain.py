@@ -1,4 +1,4 @@
-"""Adapters between structlearn and the torch-struct package.
+"""Linear chains through torch-struct.
 
 torch-struct's ``LinearChainCRF`` takes edge potentials (B, N-1, C, C) indexed [current, previous]; unary, start
 and end scores are folded into them. It needs two positions and has a finite zero (-1e9), so the chain that
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structlearn.errors import BackendError, ShapeError
+from structlearn.errors import BackendError
 from structlearn.structures.base import PAD, recordable, recording
 from structlearn.structures.chain import LinearChain
 
@@ -40,7 +40,7 @@ def to_torch_struct(chain: LinearChain) -> Any:
         last = torch.arange(n, device=mask.device) == (lengths - 1)[:, None]
         unary = unary + torch.where(last[:, :, None], chain.end, 0.0)
     if n == 0:
-        unary = unary.new_zeros((b, 1, c))
+        unary = unary.sum(1, keepdim=True)
     first = unary.new_full((b, 1, c, c), FORBIDDEN)
     first[..., 0] = 0.0
     between = chain.transition.mT.expand(b, max(n - 1, 0), c, c)
@@ -56,15 +56,6 @@ def from_torch_struct(distribution: Any, *, backend: str = "auto") -> LinearChai
 
     Its edges (B, N-1, C, C) become per-position transitions with unary scores 0.
     """
-    from torch_struct import LinearChainCRF
-
-    if not isinstance(distribution, LinearChainCRF):
-        raise ShapeError(
-            "distribution",
-            "a torch_struct.LinearChainCRF with edges (B, N-1, C, C)",
-            type(distribution).__name__,
-            "other distributions of torch-struct are not chains",
-        )
     edges = distribution.log_potentials
     b, steps, c, _ = edges.shape
     return LinearChain(edges.new_zeros((b, steps + 1, c)), edges.mT, lengths=distribution.lengths, backend=backend)

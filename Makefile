@@ -1,0 +1,50 @@
+# Two commands from a fresh clone: `make demo` and `make test`. Each makes .venv and installs what it needs, once.
+PYTHON ?= $(shell command -v python3.11 || command -v python3)
+VENV ?= .venv
+RUN := $(VENV)/bin
+PIP = $(RUN)/python -m pip install -qq --no-compile --disable-pip-version-check
+KERNELS := $(wildcard kernels/cpu/*)
+
+.DEFAULT_GOAL := help
+.PHONY: help demo test lint bench clean
+# Stamps are kept: installed-X says that the extra X is installed.
+.SECONDARY:
+
+help: ## list the commands
+	@sed -n 's/^\([a-z]*\):.*## \(.*\)/make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 12
+
+demo: $(VENV)/installed-viz ## train four models of generated words, print their errors, draw demo.png
+	$(RUN)/structlearn demo
+
+test: $(VENV)/installed-dev ## all tests; those marked corpus read the folder STRUCTLEARN_DATA, by default ../shared/data
+	$(RUN)/python -m pytest -q $(ARGS)
+
+lint: $(VENV)/installed-dev ## ruff (lint and format) and mypy
+	$(RUN)/ruff check .
+	$(RUN)/ruff format --check .
+	$(RUN)/mypy
+
+bench: $(VENV)/installed-bench ## measure the chain beside its peers; ARGS=--help shows the options
+	$(RUN)/python -m benchmarks.chain $(ARGS)
+
+clean: ## remove the environment and what was built
+	rm -rf $(VENV) build dist
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "structlearn needs Python >= 3.11, this is " + sys.version.split()[0] + "; set PYTHON=...")'
+	@echo "making $(VENV) with $$($(PYTHON) --version)"
+	@$(PYTHON) -m venv $(VENV)
+
+# Build tools stay in the environment: in pip's throw-away one every install would compile every kernel again.
+$(VENV)/build-tools: | $(VENV)/bin/python
+	@echo "installing build tools"
+	@$(PIP) scikit-build-core cmake ninja
+	@touch $@
+
+# Editable, so Python files need no reinstall; kernels are compiled again when their sources change.
+$(VENV)/installed-%: pyproject.toml constraints.txt $(KERNELS) | $(VENV)/build-tools
+	@echo "compiling the kernels"
+	@$(PIP) --no-build-isolation --no-deps -e .
+	@echo "installing what structlearn[$*] needs"
+	@$(PIP) -c constraints.txt "structlearn[$*]"
+	@touch $@

@@ -1,0 +1,79 @@
+// Numbers m 2^e with the exponent kept apart, so that sums of products neither overflow nor vanish:
+//   sum_k a_k b_k = 2^E sum_k m_a m_b 2^(e_a + e_b - E),   E = max_k (e_a + e_b).
+// What underflows in the last factor is below the precision of the sum, so nothing is ever redone.
+// Exponents are whole numbers held in the same type as the mantissas; beyond 2^24 in float they round
+// to within the precision of float, as the logarithm they stand for would. Zero is (0, kZeroExponent).
+#pragma once
+#include "simd.h"
+
+namespace sl {
+
+template <class T>
+constexpr T kZeroExponent = T(-1e30);
+
+// m * 2^e for whole e <= 100; 0 where the result would be subnormal or smaller.
+#if defined(__AVX512F__)
+inline Vec<float> scale2(Vec<float> m, Vec<float> e) { return (Vec<float>)_mm512_scalef_ps((__m512)m, (__m512)e); }
+inline Vec<double> scale2(Vec<double> m, Vec<double> e) { return (Vec<double>)_mm512_scalef_pd((__m512d)m, (__m512d)e); }
+#else
+template <class V>
+inline V scale2(V m, V e) {
+  using T = std::decay_t<decltype(m[0])>;
+  using K = ExpConst<T>;
+  const T magic = T(3) * T(int64_t(1) << (K::shift - 1));
+  const V shifted = vmax(e, splat<T>(T(-K::bias))) + magic;
+  IVec<T> bits;
+  std::memcpy(&bits, &shifted, sizeof bits);
+  bits = (bits + K::bias) << K::shift;
+  V power;
+  std::memcpy(&power, &bits, sizeof power);
+  return m * power;
+}
+#endif
+
+// (m, e) with m >= 0 a normal number or 0: m into [1, 2), or (0, kZeroExponent).
+template <class T>
+inline void normalise(Vec<T>& m, Vec<T>& e) {
+  const IVec<T> dead = m == T(0);
+#if defined(__AVX512F__)
+  Vec<T> power;
+  if constexpr (sizeof(T) == 4) {
+    power = (Vec<T>)_mm512_getexp_ps((__m512)m);
+    m = (Vec<T>)_mm512_getmant_ps((__m512)m, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_src);
+  } else {
+    power = (Vec<T>)_mm512_getexp_pd((__m512d)m);
+    m = (Vec<T>)_mm512_getmant_pd((__m512d)m, _MM_MANT_NORM_1_2, _MM_MANT_SIGN_src);
+  }
+#else
+  using K = ExpConst<T>;
+  IVec<T> bits;
+  std::memcpy(&bits, &m, sizeof bits);
+  const Vec<T> power = __builtin_convertvector((bits >> K::shift) - K::bias, Vec<T>);
+  bits = (bits & ((decltype(bits[0] + 0)(1) << K::shift) - 1)) | (decltype(bits[0] + 0)(K::bias) << K::shift);
+  std::memcpy(&m, &bits, sizeof bits);
+#endif
+  e = dead ? splat<T>(kZeroExponent<T>) : e + power;
+  m = dead ? Vec<T>{} : m;
+}
+
+// x as r + k ln 2 with whole k, |r| <= ln2/2; then exp(x) = exp(r) 2^k. Needs |x| below this bound.
+template <class T>
+constexpr T kWidest = sizeof(T) == 4 ? T(2.5e6) : T(1e15);
+
+// exp(x) 2^-K for whole K not below the largest exponent of the sum by more than 100; 0 for x below
+// -kWidest. Scaling by a power of two after the reduction costs no precision, unlike exp(x - max).
+template <class T>
+inline Vec<T> exp_scaled(Vec<T> x, Vec<T> K) {
+  using C = ExpConst<T>;
+  const T magic = T(3) * T(int64_t(1) << (C::shift - 1));
+  const Vec<T> clamped = vmax(x, splat<T>(-kWidest<T>));
+  const Vec<T> k = (clamped * T(1.44269504088896340736) + magic) - magic;
+  const Vec<T> r = (clamped - k * C::ln2_hi) - k * C::ln2_lo;
+  Vec<T> p = splat<T>(T(kInverseFactorial[C::degree]));
+#pragma GCC unroll 16
+  for (int i = C::degree - 1; i >= 0; --i) p = p * r + T(kInverseFactorial[i]);
+  const Vec<T> scaled = scale2(p, k - K);
+  return x > -kWidest<T> ? scaled : Vec<T>{};
+}
+
+}  // namespace sl

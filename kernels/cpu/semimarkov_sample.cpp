@@ -1,0 +1,65 @@
+// Draws from p(y): forward filtering in log space once a sequence, then for every draw backwards from
+// the end, a label and a width for each segment,
+//   P(c ends before t | c' starts at t) ~ exp(a_t[c] + T[c][c']),   P(w | c, t) ~ exp(b_{t-w-1}[c] + s[t-w-1][w][c])
+// by inverse CDF: the lowest index whose cumulative probability exceeds the given uniform number.
+#include "semimarkov_log.h"
+
+namespace sl {
+namespace {
+
+template <class T, class F>
+int64_t draw(int64_t count, T uniform, std::vector<T>& weight, F&& score) {
+  T top = kNegInf<T>, sum = 0, below = 0;
+  for (int64_t i = 0; i < count; ++i) top = std::max(top, weight[i] = score(i));
+  for (int64_t i = 0; i < count; ++i) sum += weight[i] = std::exp(weight[i] - top);
+  int64_t last = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    if (weight[i] == 0) continue;
+    last = i;
+    below += weight[i];
+    if (below > uniform * sum) return i;
+  }
+  return last;
+}
+
+// uniform (S, B, N, 2): for the segment that ends at position t - 1, its label and its width.
+template <class T>
+int64_t sample(const SemiArgs* args, const T* uniform, int64_t S, int64_t* codes) {
+  const Semi<T> semi(*args, false);
+  const int64_t B = semi.B, N = semi.N, W = semi.W, C = semi.C, chunks = semi.workers();
+  parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
+    SemiLogRow<T, false> row;
+    std::vector<T> weight(std::max(C, W));
+    for (int64_t i = chunk; i < B; i += chunks) {
+      const int64_t b = semi.order[i], n = semi.length(b);
+      row.forward(semi, b);
+      for (int64_t s = 0; s < S; ++s) {
+        int64_t* y = codes + (s * B + b) * N;
+        const T* r = uniform + (s * B + b) * N * 2;
+        std::fill_n(y, N, kPadCode);
+        if (n == 0 || row.log_z == kNegInf<double>) continue;
+        blank_code(y, n, N);
+        for (int64_t t = n, next = -1; t > 0;) {
+          const T* matrix = next < 0 ? nullptr : semi.transition(b, t);
+          const T* ending = row.ending(t);
+          const int64_t c = draw(C, r[2 * t - 2], weight, [&](int64_t p) { return matrix ? ending[p] + matrix[p * C + next] : ending[p]; });
+          const int64_t w = draw(std::min(W, t), r[2 * t - 1], weight, [&](int64_t k) {
+            return row.alive(t - k - 1) ? row.weight(semi, t - k - 1, t, c) : kNegInf<T>;
+          });
+          t -= w + 1;
+          y[t] = w * C + c;
+          next = c;
+        }
+      }
+    }
+  });
+  return 0;
+}
+
+}  // namespace
+}  // namespace sl
+
+extern "C" {
+int64_t sl_semimarkov_sample_f32(const sl::SemiArgs* a, const float* uniform, int64_t S, int64_t* codes) { return sl::sample(a, uniform, S, codes); }
+int64_t sl_semimarkov_sample_f64(const sl::SemiArgs* a, const double* uniform, int64_t S, int64_t* codes) { return sl::sample(a, uniform, S, codes); }
+}

@@ -1,0 +1,73 @@
+// log Z of each sentence, its gradient, and the derivative of that gradient along a direction.
+#include "span_tree_sum.h"
+
+namespace sl {
+namespace {
+
+template <class T>
+int64_t forward(const SpanTreeArgs* args, T* log_z, T* alpha) {
+  const SpanTree<T> trees(*args);
+  Diagonals whole;
+  whole.set(args->N, args->group);
+  const int64_t block = SpanTreeChart<T>::kArrays * whole.size();
+  trees.for_groups([&](int64_t k, const int64_t* rows, int64_t count) {
+    FlushSubnormals flush;
+    InsideOutside<T, false> run(trees);
+    run.place(rows, count);
+    Buffer<T> own;
+    if (!alpha) own.resize(SpanTreeChart<T>::kArrays * run.diagonals.size());
+    const SpanTreeChart<T> chart(alpha ? alpha + k * block : own.data, run.diagonals.size());
+    run.inside(chart);
+    for (int64_t r = 0; r < count; ++r) log_z[rows[r]] = run.log_total(chart, r);
+  });
+  return 0;
+}
+
+template <class T>
+int64_t backward(const SpanTreeArgs* args, T* alpha, const T* grad, T* d_spans) {
+  const SpanTree<T> trees(*args);
+  Diagonals whole;
+  whole.set(args->N, args->group);
+  const int64_t block = SpanTreeChart<T>::kArrays * whole.size();
+  trees.for_groups([&](int64_t k, const int64_t* rows, int64_t count) {
+    FlushSubnormals flush;
+    InsideOutside<T, false> run(trees);
+    run.place(rows, count);
+    run.outside(SpanTreeChart<T>(alpha + k * block, run.diagonals.size()), grad, d_spans);
+  });
+  return 0;
+}
+
+// along_b = d log Z_b . v and, if d_spans is given, sum_b weight_b (d^2 log Z_b) v.
+template <class T>
+int64_t second(const SpanTreeArgs* args, const T* weight, const T* v, T* along, T* d_spans) {
+  const SpanTree<T> trees(*args);
+  trees.for_groups([&](int64_t, const int64_t* rows, int64_t count) {
+    FlushSubnormals flush;
+    InsideOutside<T, true> run(trees, v);
+    run.place(rows, count);
+    Buffer<T> own;
+    own.resize(SpanTreeChart<T>::kArrays * run.diagonals.size());
+    const SpanTreeChart<T> chart(own.data, run.diagonals.size());
+    run.inside(chart);
+    for (int64_t r = 0; r < count; ++r) run.log_total(chart, r, along + rows[r]);
+    if (d_spans) run.outside(chart, weight, d_spans);
+  });
+  return 0;
+}
+
+}  // namespace
+}  // namespace sl
+
+#define SUMS(suffix, T)                                                                                                \
+  extern "C" int64_t sl_span_tree_forward_##suffix(const sl::SpanTreeArgs* a, T* log_z, T* alpha) {                    \
+    return sl::forward<T>(a, log_z, alpha);                                                                            \
+  }                                                                                                                    \
+  extern "C" int64_t sl_span_tree_backward_##suffix(const sl::SpanTreeArgs* a, T* alpha, const T* grad, T* d_spans) {  \
+    return sl::backward<T>(a, alpha, grad, d_spans);                                                                   \
+  }                                                                                                                    \
+  extern "C" int64_t sl_span_tree_second_##suffix(const sl::SpanTreeArgs* a, const T* weight, const T* v, T* along, T* d_spans) { \
+    return sl::second<T>(a, weight, v, along, d_spans);                                                                \
+  }
+SUMS(f32, float)
+SUMS(f64, double)

@@ -1,0 +1,284 @@
+// Inside and outside sums of a group of sentences, every cell a number m 2^e (scale.h), and optionally
+// the derivative of everything along a direction v in the space of potentials. With x the sum over
+// labels, S the sum over splits and P the probability of a span:
+//   I[i][j] = x[i][j] S[i][j],   S[i][j] = sum_k I[i][k] I[k+1][j]
+//   P(k | i, j) = I[i][k] I[k+1][j] / S[i][j],   P[i][k], P[k+1][j] += P[i][j] P(k | i, j)
+//   (log I)'[i][j] = v_x[i][j] + sum_k P(k | i, j) ((log I)'[i][k] + (log I)'[k+1][j]).
+// The outside pass forms P(k | i, j) again from I instead of keeping it: N^2 numbers, not N^3.
+// Limited by two or three loads a split and by one exponential a label.
+#pragma once
+#include "span_tree.h"
+
+namespace sl {
+
+// What the inside pass leaves, one diagonal layout each; backward gets them as one (6, size) block.
+template <class T>
+struct SpanTreeChart {
+  static constexpr int kArrays = 6;
+  T *m, *e;         // I = m 2^e
+  T *split, *power; // S = split 2^power
+  T *sum, *shift;   // x = sum 2^shift
+  SpanTreeChart(T* block, int64_t size)
+      : m(block), e(block + size), split(block + 2 * size), power(block + 3 * size), sum(block + 4 * size), shift(block + 5 * size) {}
+};
+
+// Sums over labels as sum 2^K. K comes from the largest label of a whole row of spans, so that
+// exponentials fill whole vectors; a span whose sum is too small for that K gets its own.
+template <class T>
+struct LabelSums {
+  int64_t L;
+  Buffer<T> buffer;
+
+  static constexpr T kLog2E = T(1.44269504088896340736);
+  // Labels this large have spacings above 0.1, and exp_scaled cannot split them: exp(x - max) instead.
+  static bool wide(T K) { return !(std::abs(K) < kLog2E * kWidest<T> * T(0.99)); }
+  static T top(const T* x, int64_t n) {
+    Vec<T> m = splat<T>(kNegInf<T>);
+    for (int64_t l = 0; l < n; l += kLanes<T>) m = vmax(load_row(x, l, n, kNegInf<T>), m);
+    return hmax(m);
+  }
+  // exp(x_l) 2^-K for l < L, or exp(x_l - max) where K is wide; f(l, vector).
+  template <class F>
+  void each(const T* x, T K, F&& f) const {
+    const bool split = !wide(K);
+    const T best = split ? T(0) : top(x, L);
+    for (int64_t l = 0; l < L; l += kLanes<T>) {
+      const Vec<T> label = load_row(x, l, L, kNegInf<T>);
+      f(l, split ? exp_scaled<T>(label, splat<T>(K)) : vexp<T>(label - best));
+    }
+  }
+  void alone(const T* x, T* sum, T* shift) const {
+    const T best = top(x, L);
+    *sum = 0, *shift = 0;
+    if (best == kNegInf<T>) return;
+    *shift = std::rint(best * kLog2E);
+    Vec<T> total{};
+    each(x, *shift, [&](int64_t, Vec<T> p) { total += p; });
+    *sum = hsum(total);
+  }
+  // out(j, sum, K) for `cells` rows of L labels.
+  template <class F>
+  void row(const T* x, int64_t cells, F&& out) {
+    const T K = std::rint(top(x, cells * L) * kLog2E);
+    if (wide(K)) {
+      for (int64_t j = 0; j < cells; ++j) {
+        T sum, shift;
+        alone(x + j * L, &sum, &shift);
+        out(j, sum, shift);
+      }
+      return;
+    }
+    const int64_t size = cells * L;
+    buffer.resize(size + kSlack);
+    for (int64_t l = 0; l < size; l += kLanes<T>) store(buffer.data + l, exp_scaled<T>(load_row(x, l, size, kNegInf<T>), splat<T>(K)));
+    for (int64_t j = 0; j < cells; ++j) {
+      T sum, shift = K;
+      if (L == 1) {
+        sum = buffer.data[j];
+      } else {
+        Vec<T> total = load_row(buffer.data + j * L, 0, L, T(0));
+        for (int64_t l = kLanes<T>; l < L; l += kLanes<T>) total += load_row(buffer.data + j * L, l, L, T(0));
+        sum = hsum(total);
+      }
+      if (!(sum >= kSafe<T>)) alone(x + j * L, &sum, &shift);
+      out(j, sum, shift);
+    }
+  }
+};
+
+template <class T, bool Tangent>
+class InsideOutside {
+ public:
+  // v: direction (B, N, N, L), contiguous, if Tangent.
+  InsideOutside(const SpanTree<T>& trees, const T* v = nullptr) : trees_(trees), v_(v) { labels_.L = trees.L; }
+
+  Diagonals diagonals;
+
+  void place(const int64_t* rows, int64_t count) {
+    rows_ = rows;
+    diagonals.set(trees_.length(rows[0]), count);
+  }
+
+  void inside(const SpanTreeChart<T>& c) {
+    const int64_t n = diagonals.n, size = diagonals.size();
+    std::fill_n(c.sum, size, T(0));
+    std::fill_n(c.shift, size, T(0));
+    if (Tangent) dx_.resize(size), di_.resize(size), std::fill_n(dx_.data, size, T(0)), std::fill_n(di_.data, size, T(0));
+    for (int64_t r = 0; r < diagonals.g; ++r)
+      for (int64_t i = 0, end = trees_.length(rows_[r]); i < end; ++i) {
+        labels_.row(trees_.row(rows_[r], i), end - i, [&](int64_t j, T sum, T shift) {
+          const int64_t at = diagonals.at(j + 1, i, r);
+          c.sum[at] = sum, c.shift[at] = shift;
+          if (Tangent) dx_.data[at] = label_mean(r, i, j, sum, shift);
+        });
+      }
+    for (int64_t w = 1; w <= n; ++w) {
+      const int64_t at = diagonals.base[w], length = diagonals.length(w);
+      for_lanes<T>(length, [&](int64_t v, auto vectors) { inside_block<vectors>(c, w, v); });
+      store(c.m + at + length, Vec<T>{});
+      store(c.e + at + length, splat<T>(kZeroExponent<T>));
+    }
+  }
+
+  // log Z of sentence r of the group, and its derivative.
+  T log_total(const SpanTreeChart<T>& c, int64_t r, T* along = nullptr) const {
+    const int64_t n = trees_.length(rows_[r]);
+    if (along) *along = 0;
+    if (n == 0) return 0;
+    const int64_t at = diagonals.at(n, 0, r);
+    if (c.m[at] == 0) return kNegInf<T>;
+    if (along) *along = di_.data[at];
+    return T(std::log(double(c.m[at])) + double(c.e[at]) * 0.693147180559945309417);
+  }
+
+  // weight[b] P (or, with Tangent, weight[b] P') into d (B, N, N, L), every entry of these sentences.
+  void outside(const SpanTreeChart<T>& c, const T* weight, T* d) {
+    const int64_t n = diagonals.n, size = diagonals.size();
+    p_.resize(size), std::fill_n(p_.data, size, T(0));
+    if (Tangent) dp_.resize(size), std::fill_n(dp_.data, size, T(0));
+    for (int64_t w = n; w >= 1; --w) {
+      for (int64_t r = 0; r < diagonals.g && trees_.length(rows_[r]) >= w; ++r)
+        if (const int64_t root = diagonals.at(w, 0, r); trees_.length(rows_[r]) == w && c.m[root] > 0) p_.data[root] = weight[rows_[r]];
+      if (w > 1) for_lanes<T>(diagonals.length(w), [&](int64_t v, auto vectors) { outside_block<vectors>(c, w, v); });
+    }
+    for (int64_t r = 0; r < diagonals.g; ++r) write(c, r, d + rows_[r] * trees_.N * trees_.N * trees_.L);
+  }
+
+ private:
+  const T* direction(int64_t r, int64_t i, int64_t j) const {
+    const int64_t N = trees_.N, L = trees_.L;
+    return v_ + ((rows_[r] * N + i) * N + i + j) * L;
+  }
+  T label_mean(int64_t r, int64_t i, int64_t j, T sum, T shift) const {
+    if (sum == 0) return 0;
+    const T* v = direction(r, i, j);
+    Vec<T> mean{};
+    labels_.each(trees_.row(rows_[r], i) + j * trees_.L, shift, [&](int64_t l, Vec<T> p) {
+      mean += p > T(0) ? p * load_row(v, l, trees_.L, T(0)) : Vec<T>{};
+    });
+    return hsum(mean) / sum;
+  }
+
+  template <int V>
+  void inside_block(const SpanTreeChart<T>& c, int64_t w, int64_t v) {
+    const int64_t at = diagonals.base[w] + v, g = diagonals.g;
+    Vec<T> E[V], S[V], mean[V];
+#pragma GCC unroll 4
+    for (int i = 0; i < V; ++i) E[i] = splat<T>(w > 1 ? 2 * kZeroExponent<T> : T(0)), S[i] = splat<T>(w > 1 ? T(0) : T(1)), mean[i] = Vec<T>{};
+    for (int64_t u = 1; u < w; ++u) {
+      const int64_t left = diagonals.base[u] + v, right = diagonals.base[w - u] + u * g + v;
+#pragma GCC unroll 4
+      for (int i = 0; i < V; ++i) E[i] = vmax(load(c.e + left + i * kLanes<T>) + load(c.e + right + i * kLanes<T>), E[i]);
+    }
+    for (int64_t u = 1; u < w; ++u) {
+      const int64_t left = diagonals.base[u] + v, right = diagonals.base[w - u] + u * g + v;
+#pragma GCC unroll 4
+      for (int i = 0; i < V; ++i) {
+        const int64_t lo = left + i * kLanes<T>, hi = right + i * kLanes<T>;
+        const Vec<T> term = scale2(load(c.m + lo) * load(c.m + hi), load(c.e + lo) + load(c.e + hi) - E[i]);
+        S[i] += term;
+        if (Tangent) mean[i] += term * (load(di_.data + lo) + load(di_.data + hi));
+      }
+    }
+#pragma GCC unroll 4
+    for (int i = 0; i < V; ++i) {
+      const int64_t to = at + i * kLanes<T>;
+      Vec<T> m = S[i] * load(c.sum + to), e = E[i] + load(c.shift + to);
+      normalise<T>(m, e);
+      store(c.split + to, S[i]), store(c.power + to, E[i]);
+      store(c.m + to, m), store(c.e + to, e);
+      if (Tangent) {
+        const Vec<T> slope = load(dx_.data + to) + (S[i] > T(0) ? mean[i] / S[i] : Vec<T>{});
+        store(di_.data + to, m > T(0) ? slope : Vec<T>{});
+      }
+    }
+  }
+
+  template <int V>
+  void outside_block(const SpanTreeChart<T>& c, int64_t w, int64_t v) {
+    const int64_t at = diagonals.base[w] + v, g = diagonals.g;
+    Vec<T> E[V], q[V], dq[V], mean[V];
+#pragma GCC unroll 4
+    for (int i = 0; i < V; ++i) {
+      const int64_t to = at + i * kLanes<T>;
+      const Vec<T> S = load(c.split + to), m = load(c.m + to);
+      E[i] = load(c.power + to);
+      q[i] = m > T(0) ? load(p_.data + to) / S : Vec<T>{};
+      if (Tangent) {
+        dq[i] = m > T(0) ? load(dp_.data + to) / S : Vec<T>{};
+        mean[i] = load(di_.data + to) - load(dx_.data + to);
+      }
+    }
+    for (int64_t u = 1; u < w; ++u) {
+      const int64_t left = diagonals.base[u] + v, right = diagonals.base[w - u] + u * g + v;
+      Vec<T> part[V], dpart[V];
+#pragma GCC unroll 4
+      for (int i = 0; i < V; ++i) {
+        const int64_t lo = left + i * kLanes<T>, hi = right + i * kLanes<T>;
+        const Vec<T> term = scale2(load(c.m + lo) * load(c.m + hi), load(c.e + lo) + load(c.e + hi) - E[i]);
+        part[i] = q[i] * term;
+        if (Tangent) dpart[i] = dq[i] * term + part[i] * (load(di_.data + lo) + load(di_.data + hi) - mean[i]);
+      }
+      // The left children first, all of them: where both children have the same width they overlap.
+      add<V>(p_.data + left, part), add<V>(p_.data + right, part);
+      if (Tangent) add<V>(dp_.data + left, dpart), add<V>(dp_.data + right, dpart);
+    }
+  }
+  template <int V>
+  static void add(T* to, const Vec<T>* part) {
+#pragma GCC unroll 4
+    for (int i = 0; i < V; ++i) store(to + i * kLanes<T>, load(to + i * kLanes<T>) + part[i]);
+  }
+
+  void write(const SpanTreeChart<T>& c, int64_t r, T* d) {
+    const int64_t n = trees_.length(rows_[r]), N = trees_.N, L = trees_.L;
+    for (int64_t i = 0; i < n; ++i) {
+      T* out = d + i * N * L;
+      std::fill_n(out, i * L, T(0));
+      std::fill_n(out + n * L, (N - n) * L, T(0));
+      bool even = true;
+      const int64_t cells = n - i;
+      const T K = c.shift[diagonals.at(1, i, r)];
+      for (int64_t j = 0; j < cells && even; ++j) even = c.shift[diagonals.at(j + 1, i, r)] == K;
+      if (Tangent || !even || LabelSums<T>::wide(K)) careful_row(c, r, i, cells, out + i * L);
+      else quick_row(c, r, i, cells, K, out + i * L);
+    }
+    std::fill_n(d + n * N * L, (N - n) * N * L, T(0));
+  }
+
+  void careful_row(const SpanTreeChart<T>& c, int64_t r, int64_t i, int64_t cells, T* out) {
+    const int64_t L = trees_.L;
+    for (int64_t j = 0; j < cells; ++j, out += L) {
+      const int64_t at = diagonals.at(j + 1, i, r);
+      const T scale = c.sum[at] > 0 ? 1 / c.sum[at] : T(0), p = p_.data[at];
+      labels_.each(trees_.row(rows_[r], i) + j * L, c.shift[at], [&](int64_t l, Vec<T> x) {
+        Vec<T> y = x * (scale * p);
+        if (Tangent) y = x * (scale * dp_.data[at]) + y * (load_row(direction(r, i, j), l, L, T(0)) - dx_.data[at]);
+        store_row(out, l, L, x > T(0) ? y : Vec<T>{});
+      });
+    }
+  }
+
+  // All spans of the row share K, so exponentials fill whole vectors across spans.
+  void quick_row(const SpanTreeChart<T>& c, int64_t r, int64_t i, int64_t cells, T K, T* out) {
+    const int64_t L = trees_.L, size = cells * L;
+    labels_.buffer.resize(size + kSlack + L);
+    T* scale = labels_.buffer.data;
+    for (int64_t j = 0; j < cells; ++j) {
+      const int64_t at = diagonals.at(j + 1, i, r);
+      const Vec<T> s = splat<T>(c.sum[at] > 0 ? p_.data[at] / c.sum[at] : T(0));
+      for (int64_t l = 0; l < L; l += kLanes<T>) store(scale + j * L + l, s);
+    }
+    const T* x = trees_.row(rows_[r], i);
+    for (int64_t l = 0; l < size; l += kLanes<T>)
+      store_row(out, l, size, exp_scaled<T>(load_row(x, l, size, kNegInf<T>), splat<T>(K)) * load(scale + l));
+  }
+
+  const SpanTree<T>& trees_;
+  const T* v_;
+  const int64_t* rows_ = nullptr;
+  LabelSums<T> labels_;
+  Buffer<T> dx_, di_, p_, dp_;
+};
+
+}  // namespace sl

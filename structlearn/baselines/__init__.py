@@ -1,0 +1,4 @@
+"""Generative models estimated by counting: what the papers compare discriminative training with."""
+
+from structlearn.baselines.lexicon import Lexicon as Lexicon
+from structlearn.baselines.pcfg import PCFG as PCFG

@@ -1,0 +1,122 @@
+"""Label sequences that a deterministic finite automaton accepts.
+
+The chain intersected with the automaton is a chain over pairs (label, state after reading it):
+
+    transition'[(c, q), (d, r)] = transition[c, d] if next[q, d] = r, else -inf,
+
+one expanded sequence for each accepted label sequence, so it stays batched, differentiable and exact.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Self
+
+import torch
+from torch import Tensor
+
+from structlearn.errors import ArgumentError, ShapeError
+from structlearn.structures.chain import ChainPotentials, LinearChain
+from structlearn.structures.expanded import ExpandedChain
+
+
+class DFA:
+    """States 0..Q-1 reading labels 0..C-1.
+
+    Args:
+        next: (Q, C) int: the state after reading label c in state q; -1 forbids it.
+        start: the state before the first label.
+        accept: the states in which a sequence may end.
+
+    ``dfa(chain)`` is the chain restricted to accepted sequences.
+    """
+
+    def __init__(self, next: Tensor | Sequence[Sequence[int]], *, start: int = 0, accept: Sequence[int]) -> None:
+        self.next = torch.as_tensor(next, dtype=torch.int64)
+        if self.next.dim() != 2:
+            raise ShapeError("next", "(Q, C)", tuple(self.next.shape), "one row a state, one column a label")
+        states = self.next.shape[0]
+        if self.next.numel() and not -1 <= int(self.next.min()) <= int(self.next.max()) < states:
+            raise ArgumentError("next", f"states in 0..{states - 1}, or -1", int(self.next.max()), "-1 forbids a step")
+        for name, value in (("start", [start]), ("accept", list(accept))):
+            if any(not 0 <= q < states for q in value):
+                raise ArgumentError(name, f"states in 0..{states - 1}", value, "number the states from 0")
+        self.start = start
+        self.accept = tuple(accept)
+
+    def __call__(self, chain: LinearChain) -> AutomatonChain:
+        """The chain restricted to the label sequences that this automaton accepts."""
+        return AutomatonChain(chain, self)
+
+
+class AutomatonChain(ExpandedChain):
+    """The label sequences of a chain that an automaton accepts; potentials and outputs are the chain's own."""
+
+    fields = ("unary", "transition", "start", "end")
+    named = ChainPotentials
+
+    def __init__(self, chain: LinearChain, dfa: DFA) -> None:
+        if chain.unary.shape[2] != dfa.next.shape[1]:
+            raise ShapeError(
+                "dfa", f"{chain.unary.shape[2]} labels, as the chain has", dfa.next.shape[1], "one column a label"
+            )
+        self.chain, self.dfa = chain, dfa
+        self.unary, self.transition, self.start, self.end = chain.unary, chain.transition, chain.start, chain.end
+        device = chain.unary.device
+        following = dfa.next.to(device)
+        # Only pairs that some step leads to; label 0 without a state stands for what the automaton refuses.
+        reached = [
+            (c, q) for c in range(following.shape[1]) for q in sorted({int(r) for r in following[:, c] if r >= 0})
+        ]
+        self.emit = torch.tensor([c for c, _ in reached] or [0], device=device)
+        state = torch.tensor([q for _, q in reached] or [0], device=device)
+        self._place = torch.full((following.shape[1], following.shape[0]), -1, device=device)
+        for i, (c, q) in enumerate(reached):
+            self._place[c, q] = i
+        allowed = following[state][:, self.emit] == state
+        opens = (following[dfa.start, self.emit] == state) & bool(reached)
+        closes = torch.isin(state, torch.tensor(dfa.accept, device=device))
+
+        def edge(scores: Tensor | None, ok: Tensor) -> Tensor:
+            base = chain.unary.new_zeros(len(self.emit)) if scores is None else scores[self.emit]
+            return base.masked_fill(~ok, float("-inf"))
+
+        self.inner = LinearChain(
+            chain.unary[..., self.emit],
+            chain.transition[..., self.emit, :][..., self.emit].masked_fill(~allowed, float("-inf")),
+            start=edge(chain.start, opens),
+            end=edge(chain.end, closes),
+            lengths=chain.lengths,
+            backend=chain.backend,
+        )
+        self.backend = chain.backend
+
+    def _read(self, y: Tensor) -> tuple[Tensor, Tensor]:
+        """Expanded labels (..., B, N), and which steps the automaton takes, (..., B, N) bool."""
+        following = self.dfa.next.to(y.device)
+        state = y.new_full(y.shape[:-1], self.dfa.start)
+        codes, taken = torch.zeros_like(y), torch.zeros_like(y, dtype=torch.bool)
+        for t in range(y.shape[-1]):
+            after = following[state, y[..., t]]
+            taken[..., t] = after >= 0
+            state = after.clamp(min=0)
+            codes[..., t] = self._place[y[..., t], state].clamp(min=0)
+        return codes, taken
+
+    def encode(self, y: Tensor) -> Tensor:
+        return self._read(y)[0]
+
+    def score(self, y: Tensor) -> Tensor:
+        """s(y) for labels (B, N), or (K, B, N) with scores (K, B); -inf for what the automaton does not accept."""
+        codes, taken = self._read(self.positions(y)[0])
+        return self.inner.score(codes).masked_fill(~(taken | ~self.mask).all(-1), float("-inf"))
+
+    def forbidden_place(self, y: Tensor, row: int) -> str:
+        refused = ~self._read(self.positions(y)[0])[1][row] & self.mask[row]
+        if bool(refused.any()):
+            t = int(refused.nonzero()[0])
+            return f", label {int(y[row, t])} at position {t} is refused by the automaton"
+        return self.chain.forbidden_place(y, row) or ", which ends in a state that does not accept"
+
+    def replace(self, **potentials: Tensor | None) -> Self:
+        return type(self)(self.chain.replace(**potentials), self.dfa)

@@ -1,0 +1,81 @@
+"""Labelled binary trees over words, written out in full."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+from typing import NamedTuple
+
+import numpy as np
+
+from . import Part, Row, log_sum_exp
+
+
+class Subtree(NamedTuple):
+    """Sorts by the order that ties are broken in: score, label, cut, left part, right part."""
+
+    minus_score: float
+    label: int
+    cut: int
+    left: Subtree | None
+    right: Subtree | None
+    spans: tuple[tuple[int, int, int], ...]  # (first word, last word, label)
+
+
+def subtrees(spans: np.ndarray, n: int) -> list[Subtree]:
+    """Every tree over the first n words of spans (N, N, L), best first."""
+
+    @cache
+    def over(i: int, j: int) -> list[Subtree]:
+        found = []
+        for label, score in enumerate(spans[i, j]):
+            here = ((i, j, label),)
+            if i == j:
+                found.append(Subtree(-score, label, i, None, None, here))
+                continue
+            for cut in range(i, j):
+                for a in over(i, cut):
+                    for b in over(cut + 1, j):
+                        total = -(float(score) + (-a.minus_score - b.minus_score))
+                        found.append(Subtree(total, label, cut, a, b, here + a.spans + b.spans))
+        return sorted(found, key=_key)
+
+    return over(0, n - 1)
+
+
+@cache
+def _key(tree: Subtree) -> tuple[object, ...]:
+    below = () if tree.left is None or tree.right is None else (_key(tree.left), _key(tree.right))
+    return tree.minus_score, tree.label, tree.cut, *below
+
+
+def rows(spans: np.ndarray, lengths: Sequence[int] | None = None) -> list[Row]:
+    """One :class:`Row` for each sentence of spans (B, N, N, L); outputs are tuples of (first, last, label)."""
+    found = []
+    for line, n in zip(spans, lengths or [spans.shape[1]] * len(spans), strict=True):
+        outputs = [tree.spans for tree in subtrees(line, n)] if n else [()]
+        parts: list[list[Part]] = [[("spans", span) for span in y] for y in outputs]
+        found.append(Row(outputs, parts, {"spans": line}))  # type: ignore[arg-type]
+    return found
+
+
+def chart(y: Sequence[tuple[int, int, int]], size: int) -> list[list[int]]:
+    """The spans of a tree as an N x N table of labels, -100 where there is none."""
+    table = [[-100] * size for _ in range(size)]
+    for i, j, label in y:
+        table[i][j] = label
+    return table
+
+
+def totals(spans: np.ndarray, n: int) -> tuple[float, float]:
+    """log Z and the best score over the first n words of spans (N, N, L), in float64, for n too large to enumerate."""
+    log, best = np.full((n, n), -np.inf), np.full((n, n), -np.inf)
+    for w in range(n):
+        for i in range(n - w):
+            j = i + w
+            x = spans[i, j]
+            log[i, j], best[i, j] = log_sum_exp(x), x.max()
+            if w:
+                log[i, j] += log_sum_exp(log[i, i:j] + log[i + 1 : j + 1, j])
+                best[i, j] += (best[i, i:j] + best[i + 1 : j + 1, j]).max()
+    return (float(log[0, n - 1]), float(best[0, n - 1])) if n else (0.0, 0.0)

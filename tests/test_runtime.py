@@ -1,0 +1,177 @@
+"""Threads, processes and builds: the same answers whoever calls, wherever, on whatever instruction set."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from cases import ChainCase
+from torch.utils.data import DataLoader, Dataset
+
+import structlearn as sl
+
+# Above the size at which the kernels spread over threads (chain.h).
+LARGE = ChainCase(
+    "large", B=24, N=40, C=16, lengths=tuple(range(17, 41)), start=True, end=True, dtype=torch.float32, spread=1.0
+)
+
+
+def answers(case: ChainCase = LARGE, seed: int = 0) -> list[torch.Tensor]:
+    """One of everything the C++ kernels compute."""
+    problem = ChainCase(**{**vars(case), "seed": seed}).problem()
+    leaves = problem.leaves()
+    s = problem.make("cpu", **leaves)
+    log_z = s.log_partition()
+    weights = torch.linspace(0.5, 1.5, case.B, dtype=case.dtype)
+    first = torch.autograd.grad(log_z @ weights, list(leaves.values()))
+    second = torch.autograd.grad(s.entropy() @ weights, list(leaves.values()))
+    with torch.no_grad():
+        return [
+            s.argmax(),
+            s.max(),
+            log_z.detach(),
+            s.topk(2)[0],
+            s.sample(2, torch.Generator().manual_seed(seed)),
+            *first,
+            *second,
+            *(x for x in problem.make("cpu").marginals() if x is not None),
+        ]
+
+
+def equal(a: list[torch.Tensor], b: list[torch.Tensor]) -> bool:
+    return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
+
+
+def test_repeats_are_equal_to_the_bit() -> None:
+    first = answers()
+    for _ in range(5):
+        assert equal(answers(), first)
+
+
+def test_python_threads_at_once() -> None:
+    """Two threads inside the kernels at the same time, over and over, on different batches."""
+    expected = [answers(seed=seed) for seed in range(4)]
+    wrong: list[Any] = []
+    gate = threading.Barrier(4)
+
+    def work(seed: int) -> None:
+        torch.set_num_threads(2)
+        gate.wait()
+        try:
+            for _ in range(8):
+                if not equal(answers(seed=seed), expected[seed]):
+                    wrong.append(seed)
+        except Exception as error:
+            wrong.append(error)
+
+    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
+    for t in threads:
+        t.start()
+    for t in threads:
+        t.join(timeout=120)
+    assert not any(t.is_alive() for t in threads), "a thread hangs"
+    assert wrong == []
+
+
+class Decoded(Dataset[torch.Tensor]):
+    """Item i is decoded in the worker, with threads of its own."""
+
+    def __len__(self) -> int:
+        return 6
+
+    def __getitem__(self, index: int) -> torch.Tensor:
+        torch.set_num_threads(2)
+        problem = ChainCase(**{**vars(LARGE), "seed": index}).problem()
+        s = problem.make("cpu")
+        return torch.cat(
+            [s.argmax().double().flatten(), s.log_partition().double(), s.marginals().unary.double().flatten()]
+        )
+
+
+@pytest.mark.parametrize("start", ["fork", "spawn"])
+def test_data_loader_workers(start: str) -> None:
+    data = Decoded()
+    expected = [data[i] for i in range(len(data))]  # the parent has used its threads before it forks
+    loader = DataLoader(data, batch_size=None, num_workers=2, multiprocessing_context=start, timeout=100)
+    for found, want in zip(loader, expected, strict=True):
+        assert torch.equal(found, want)
+    assert equal(answers(), answers())
+
+
+def in_a_process(code: str, **environment: str) -> Any:
+    path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
+    env = os.environ | {"PYTHONPATH": path} | environment
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=env, capture_output=True, text=True, check=False, timeout=200
+    )
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+COMPARED = """
+import json, torch
+import structlearn as sl
+from cases import ChainCase
+from structlearn.ops import _library
+from test_runtime import LARGE, answers
+found = []
+for case in (
+    LARGE,
+    ChainCase("narrow", B=19, N=7, C=5, lengths=tuple(b % 8 for b in range(19)), start=True, dtype=torch.float32),
+    ChainCase("wide", B=9, N=6, C=33, lengths=None, per_position=True, end=True, dtype=torch.float64),
+    ChainCase("ties", B=9, N=9, C=9, lengths=None, integers=True, dtype=torch.float32),
+    ChainCase("hard", B=11, N=8, C=9, lengths=None, spread=80.0, dtype=torch.float32),
+):
+    found.append([x.double().tolist() for x in answers(case)])
+assert sl.ops.backends()[1] == "cpu"
+print(json.dumps({"file": _library._find().name, "found": found}))
+"""
+
+
+def test_instruction_sets_agree() -> None:
+    """The builds for SSE, AVX2 and AVX-512 that this machine can run: labels equal, numbers to rounding.
+
+    Each process has used its threads and must still end with its own exit code.
+    """
+    capability = torch.backends.cpu.get_cpu_capability()
+    sets = {"AVX512": ["base", "avx2", "avx512"], "AVX2": ["base", "avx2"]}.get(capability, ["base"])
+    results = {isa: in_a_process(COMPARED, STRUCTLEARN_ISA=isa) for isa in sets}
+    for isa, result in results.items():
+        assert result["file"] == f"_kernels_{isa}.so"
+        for case, (found, expected) in enumerate(zip(result["found"], results["base"]["found"], strict=True)):
+            for i, (x, y) in enumerate(zip(found, expected, strict=True)):
+                x, y = torch.tensor(x), torch.tensor(y)
+                if i in (0, 3):
+                    assert torch.equal(x, y), f"labels differ between base and {isa} in case {case}"
+                elif i != 4:  # draws compare a uniform number with rounded sums
+                    torch.testing.assert_close(x, y, rtol=1e-4, atol=2e-4, msg=lambda m, isa=isa: f"{isa}: {m}")
+
+
+def test_the_default_device_and_dtype_do_not_matter() -> None:
+    expected = answers()
+    torch.set_default_dtype(torch.float64)
+    try:
+        torch.set_default_device("meta")
+        try:
+            problem = LARGE.problem()
+            s = sl.LinearChain(**problem.potentials, lengths=torch.tensor(LARGE.lengths, device="cpu"), backend="cpu")
+            assert torch.equal(s.argmax(), expected[0])
+            assert torch.equal(s.log_partition(), expected[2])
+            assert s.marginals().unary.device.type == "cpu"
+            assert s.entropy().device.type == "cpu"
+            leaves = problem.leaves()
+            moving = sl.LinearChain(**leaves, lengths=s.lengths, backend="cpu")
+            (moving.log_partition().sum() + moving.max().sum() + moving.entropy().sum()).backward()
+            assert leaves["unary"].grad is not None
+            assert leaves["unary"].grad.device.type == "cpu"
+        finally:
+            torch.set_default_device(None)
+    finally:
+        torch.set_default_dtype(torch.float32)
