@@ -57,6 +57,7 @@ def test_repeats_are_equal_to_the_bit() -> None:
 
 def test_python_threads_at_once() -> None:
     """Two threads inside the kernels at the same time, over and over, on different batches."""
+    torch.set_num_threads(2)  # sums are cut into one chunk a thread, so the expected bits need the same number
     expected = [answers(seed=seed) for seed in range(4)]
     wrong: list[Any] = []
     gate = threading.Barrier(4)
@@ -175,3 +176,8 @@ def test_the_default_device_and_dtype_do_not_matter() -> None:
             torch.set_default_device(None)
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_importing_leaves_the_compiler_out() -> None:
+    """torch._dynamo takes as long to import as torch itself, and most programs never compile."""
+    assert in_a_process("import sys, structlearn; print(int('torch._dynamo' in sys.modules))") == 0
