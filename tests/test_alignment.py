@@ -199,12 +199,15 @@ def test_mistakes_are_named() -> None:
             gap=-1.0,
             validate=True,
         )
-    with pytest.raises(
-        LabelError, match=r"consume 3 positions of x and 4 of y, got 1 at \(1, 4\), after 3 and 3; 0 matches"
-    ):
-        sl.Alignment(match, gap=-1.0).score(torch.tensor([[1, 1, 1, 2, 2, 2, 2], [0, 0, 2, 1, 1, 2, 2]]))
-    with pytest.raises(LabelError, match=r"operations 0, 1 or 2 .*got -100 at \(0, 0\)"):
-        sl.Alignment(match, gap=-1.0).score(torch.full((2, 7), -100))
+    too_long = torch.tensor([[1, 1, 1, 2, 2, 2, 2], [0, 0, 2, 1, 1, 2, 2]])
+    for backend in BACKENDS:
+        s = sl.Alignment(match, gap=-1.0, backend=backend)
+        with pytest.raises(
+            LabelError, match="3 positions of x and 4 of y, got 1 at operation 4 of batch row 1, after 3 and 3; 0 match"
+        ):
+            s.score(too_long)
+        with pytest.raises(LabelError, match=r"operations 0, 1 or 2 .*got -100 at operation 0 of batch row 0"):
+            s.score(torch.full((2, 7), -100))
 
 
 def test_replace_keeps_the_space() -> None:

@@ -7,7 +7,7 @@
 // over nodes (i, j) with i positions of x and j of y behind them (structlearn/structures/alignment.py),
 // and the same with sums of products.
 //
-// The sweep takes blocks of kStack * kLanes rows of x: each lane of a vector owns kStack rows. Lane r is
+// The sweep takes blocks of rows of x, one or more (the stack) to each lane of a vector. Lane r is
 // number l = L-1-r from the top, and at step t its rows are at column j = t - l, so a vector is a piece
 // of an anti-diagonal and its entries do not depend on each other: the row above a lane's first is the
 // last one of the next lane one step before, the row above any other is in the same lane. One row a
@@ -27,7 +27,6 @@
 namespace sl {
 
 constexpr int64_t kPadOp = -100;
-constexpr int kStack = 2;  // rows of a lane
 enum AlignmentMode : int64_t { kGlobal = 0, kLocal = 1, kSemiglobal = 2 };
 
 // Plain data, filled by structlearn/ops/alignment.py: the field order there must match.
@@ -79,8 +78,7 @@ struct Pair {
     open_x = affine ? fill(a.open_x, a.open_x_b, a.open_x_n, n, 0, each_x) : gap_x;
   }
 
-  static constexpr int64_t kBlock = kStack * kLanes<T>;
-  int64_t blocks() const { return (n + kBlock - 1) / kBlock; }
+  int64_t blocks(int64_t rows) const { return (n + rows - 1) / rows; }
   bool node_in_band(int64_t i, int64_t j) const { return low <= j - i && j - i <= high; }
 };
 
@@ -89,12 +87,14 @@ struct Pair {
 struct Steps {
   int64_t i0, rows, begin, end, inner_begin, inner_end;
 
+  // `stack` rows a lane.
   template <class T>
-  Steps(const Pair<T>& p, int64_t block) {
-    constexpr int64_t L = kLanes<T>, all = Pair<T>::kBlock;
+  Steps(const Pair<T>& p, int64_t block, int64_t stack) {
+    constexpr int64_t L = kLanes<T>;
+    const int64_t all = stack * L;
     i0 = block * all, rows = std::min<int64_t>(all, p.n - i0);
     begin = std::max<int64_t>(0, i0 + p.low);
-    end = std::min(p.m - 1, i0 + rows - 1 + p.high) + (rows - 1) / kStack + 1;
+    end = std::min(p.m - 1, i0 + rows - 1 + p.high) + (rows - 1) / stack + 1;
     inner_begin = std::max(L - 1, i0 + all - 1 + p.low + L - 1);
     inner_end = rows < all ? 0 : std::min(p.m - 1, i0 + p.high) + 1;
     // Free ends: the last column and the last row have gap scores of their own.
@@ -278,14 +278,14 @@ inline void transpose(V* v) {
   }
 }
 
-// The match scores of L steps from t0 on, one vector a step, for row q of every lane.
-template <class T>
+// The match scores of L steps from t0 on, one vector a step, for row q of every lane's `Stack` rows.
+template <int Stack, class T>
 inline void load_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, T* tile) {
-  constexpr int64_t L = kLanes<T>;
-  const auto row = [&](int r) { return i0 + kStack * (L - 1 - r) + q; };
+  constexpr int64_t L = kLanes<T>, kBlock = Stack * L;
+  const auto row = [&](int r) { return i0 + Stack * (L - 1 - r) + q; };
   // The same columns of the next block: short rows end before the hardware has learnt its streams.
-  if (row(0) + Pair<T>::kBlock < p.n && t0 < p.m)
-    for (int r = 0; r < L; ++r) __builtin_prefetch(p.match + (row(r) + Pair<T>::kBlock) * p.row + t0, 0, 2);
+  if (row(0) + kBlock < p.n && t0 < p.m)
+    for (int r = 0; r < L; ++r) __builtin_prefetch(p.match + (row(r) + kBlock) * p.row + t0, 0, 2);
   Vec<T> v[L];
   if (row(0) < p.n && t0 >= L - 1 && t0 + L <= p.m) {
 #pragma GCC unroll 16

@@ -66,7 +66,7 @@ class BackSweep {
   }
 
   bool block(int64_t k, Record& record) {
-    const Steps steps(*p_, k);
+    const Steps steps(*p_, k, 1);
     std::swap(below_, top_);
     if (p_->low > -p_->n - p_->m) top_.reset(p_->m);  // in a band some columns stay unvisited
     start_block(steps);
@@ -99,6 +99,7 @@ class BackSweep {
     Wide follows;
     for (int64_t i = n; i >= 1; --i) {
       follows = follows * wide(i < n ? p_->gap_x[i] : T(0)) + (i < n ? first_u_[i] : Wide{}) + wide(p_->open_y[0]) * first_y_[i - 1];
+      if (!p_->node_in_band(i, 0)) follows = {};
       (i == 1 && Affine ? out_->open_x : out_->gap_x)[i - 1] += share(forward.column(i) * follows);
     }
     const Wide down = wide(p_->open_x[0]) * follows;
@@ -107,8 +108,8 @@ class BackSweep {
     for (int64_t j = 1; j <= m; ++j) sum += double(j == 1 ? p_->open_y[0] : p_->gap_y[j - 1]);
     for (int64_t j = m; j >= 1; --j) {
       follows = follows * wide(j < m ? p_->gap_y[j] : T(0)) + (j < m ? top(top_.u, j) : Wide{}) + wide(p_->open_x[0]) * top(top_.x, j - 1);
-      const Wide leads = p_->node_in_band(0, j) ? Wide::exp(sum) : Wide{};
-      (j == 1 && Affine ? out_->open_y : out_->gap_y)[j - 1] += share(leads * follows);
+      if (!p_->node_in_band(0, j)) follows = {};
+      (j == 1 && Affine ? out_->open_y : out_->gap_y)[j - 1] += share(Wide::exp(sum) * follows);
       sum -= double(j == 1 ? p_->open_y[0] : p_->gap_y[j - 1]);
     }
     const Wide whole = top(top_.u, 0) + down + wide(p_->open_y[0]) * follows;
@@ -173,8 +174,14 @@ class BackSweep {
     const V scale = power_of_two<T>(-e);
     s_.m *= scale, s_.x *= scale, s_.y *= scale, s_.u *= scale, s_.below_u *= scale;
     e_ += e;
+    // As in the forward steps, for lanes that the backward ones have not reached.
+    const I before = e_;
     for (int r = 1; r < L; ++r)
       if (!inside[r] && !(s_.m[r] > 0)) e_[r] = e_[r - 1];
+    const I moved = before - e_;
+    const Int limit = ExpConst<T>::bias - 27;
+    if (any_set(((moved > limit) | (moved < -limit)) & (s_.below_u > T(0)))) return false;
+    s_.below_u *= power_of_two<T>(moved > limit ? I{} : moved);
     if (Local) set_end();
     return true;
   }
@@ -310,7 +317,7 @@ class BackSweep {
   State s_;
   V open_below_, gap_below_, factor_, factor_out_, end_;
   I e_, first_, last_, has_below_;
-  const I lane_rows_ = lane_rows<T>();
+  const I lane_rows_ = lane_numbers<T>();
   Int ze_ = 0;
   T scale_ = 0, taken_ = 0;  // g / z; the exponent of the column that comes in from below
   int32_t event_ = -1;       // of the forward steps, for which factor_out_ holds
@@ -336,7 +343,7 @@ struct Backward {
     back.set(pair, weights, z, weight, out);
     out_row.resize(3 * saved.width);
     T *my = out_row.data(), *x = my + saved.width, *e = x + saved.width;
-    for (int64_t k = pair.blocks() - 1; k >= 0; --k) {
+    for (int64_t k = pair.blocks(kLanes<T>) - 1; k >= 0; --k) {
       if (!forward.block(k, saved.my(k), saved.x(k), saved.e(k), my, x, e, &record)) return false;
       if (!back.block(k, record)) return false;
     }

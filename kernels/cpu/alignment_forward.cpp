@@ -17,7 +17,7 @@ struct Forward {
   std::vector<T> rows;
 
   Wide fast(T* saved_row) {
-    const int64_t M = pair.M, blocks = pair.blocks(), width = Saved<T, Affine>::row_width(M);
+    const int64_t M = pair.M, blocks = pair.blocks(kLanes<T>), width = Saved<T, Affine>::row_width(M);
     if (!saved_row) rows.resize(Saved<T, Affine>::kHeader + 2 * Saved<T, Affine>::kRows * width);
     const Saved<T, Affine> saved(saved_row ? saved_row : rows.data(), M);
     const auto at = [&](int64_t k) { return saved_row ? k : k & 1; };  // without a backward pass two rows will do
@@ -42,6 +42,9 @@ struct Forward {
     if (saved_row) {
       const Saved<T, Affine> saved(saved_row, pair.M);
       saved.succeeded() = good, saved.mantissa() = T(z.m), saved.exponent() = T(z.e);
+      saved.data[3] = 0;
+      // Nothing is left as it was allocated: rows behind a pair's last, and all of a pair that stopped halfway.
+      std::fill(saved.my(good ? pair.blocks(kLanes<T>) + 1 : 0), saved_row + Saved<T, Affine>::size(pair.N, pair.M), T(0));
     }
     return T(good ? z.log() : exact.forward(pair, Affine).log());
   }

@@ -9,12 +9,14 @@
 namespace sl {
 namespace {
 
+constexpr int kStack = 2;  // rows of a lane
+
 template <class T>
 using Word = std::conditional_t<(kLanes<T> > 8), uint16_t, uint8_t>;
 
 template <class T, bool Affine, bool Local, bool Trace>
 class MaxSweep {
-  static constexpr int64_t L = kLanes<T>, kBlock = Pair<T>::kBlock;
+  static constexpr int64_t L = kLanes<T>, kBlock = kStack * L;
   // Bits a step: of an affine cell M>=X, M>=Y, X>=Y, opened x, opened y; of a linear one M>=X, and
   // both >=Y; then whether a local match continues a path.
   static constexpr int kWords = (Affine ? 5 : 2) + (Local ? 1 : 0);
@@ -28,11 +30,11 @@ class MaxSweep {
     p_ = &pair;
     if (p_->n == 0 || p_->m == 0) return border(ops);
     boundaries();
-    const int64_t blocks = p_->blocks();
+    const int64_t blocks = p_->blocks(kBlock);
     if (Trace) {
       offset_.resize(blocks + 1);
       offset_[0] = 0;
-      for (int64_t k = 0; k < blocks; ++k) offset_[k + 1] = offset_[k] + Steps(*p_, k).count() * kStack * kWords;
+      for (int64_t k = 0; k < blocks; ++k) offset_[k + 1] = offset_[k] + Steps(*p_, k, kStack).count() * kStack * kWords;
       if (int64_t(bits_.size()) < offset_[blocks]) bits_.resize(offset_[blocks]);
     }
     best_ = 0, best_i_ = best_j_ = -1;
@@ -94,7 +96,7 @@ class MaxSweep {
   }
 
   void block(int64_t k) {
-    const Steps steps(*p_, k);
+    const Steps steps(*p_, k, kStack);
     if (steps.count() == 0) return;
     const int64_t i0 = steps.i0, begin = steps.begin;
     const V nothing = splat<T>(kNegInf<T>);
@@ -121,7 +123,7 @@ class MaxSweep {
     alignas(kBytes) T tile[kStack][L * L];
     for (int64_t t0 = begin; t0 < steps.end; t0 += L) {
       const int64_t t1 = std::min(t0 + L, steps.end);
-      for (int q = 0; q < kStack; ++q) load_tile(*p_, i0, q, t0, tile[q]);
+      for (int q = 0; q < kStack; ++q) load_tile<kStack>(*p_, i0, q, t0, tile[q]);
       if (t0 >= steps.inner_begin && t1 <= steps.inner_end && t1 - t0 == L)
         p_->same_y ? inner<true>(t0, tile[0]) : inner<false>(t0, tile[0]);
       else

@@ -1,6 +1,6 @@
 // Draws from p(path): totals of all nodes once a pair (alignment_exact.h), then for every draw from the
 // end backwards the operation before, in proportion to what leads to the node by it. By inverse CDF in
-// the order of ties; uniform[k] decides the k-th choice from the end.
+// the order of ties; uniform[k] of the N + M + 1 decides the k-th choice from the end.
 #include <memory>
 
 #include "alignment_exact.h"
@@ -121,7 +121,7 @@ int64_t sample(const AlignmentArgs* args, const T* uniform, int64_t S, int64_t* 
     for (int64_t s = 0; s < S; ++s) {
       const int64_t at = (s * args->B + b) * width;
       ops.clear();
-      if (sampler.feasible()) sampler.path(uniform + at, &ops);
+      if (sampler.feasible()) sampler.path(uniform + (s * args->B + b) * (width + 1), &ops);
       std::copy(ops.begin(), ops.end(), paths + at);
       std::fill(paths + at + ops.size(), paths + at + width, kPadOp);
     }

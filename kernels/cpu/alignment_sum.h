@@ -172,7 +172,7 @@ class SumSweep {
 
   // Runs one block from the row of nodes in front of it to the one behind it; false: not representable.
   bool block(int64_t k, const T* in_my, const T* in_x, const T* in_e, T* out_my, T* out_x, T* out_e, StepRecord<T>* record) {
-    const Steps steps(*p_, k);
+    const Steps steps(*p_, k, 1);
     const int64_t i0 = steps.i0, begin = steps.begin;
     in_my_ = in_my, in_x_ = in_x, in_e_ = in_e, out_my_ = out_my, out_x_ = out_x, out_e_ = out_e;
     if (record) record->reset(begin, steps.count());
@@ -181,13 +181,13 @@ class SumSweep {
     if (record) record->exponents.push_back(e_);
     // The steps of a tile wait for each other; the exponentials of the next tile fill the gaps.
     alignas(kBytes) T scores[L * L], weights[2][L * L];
-    load_tile(*p_, i0, begin, scores);
+    load_tile<1>(*p_, i0, 0, begin, scores);
     for (int r = 0; r < L; ++r) store(weights[0] + r * L, weight_of(load(scores + r * L)));
     int now = 0;
     for (int64_t t0 = begin; t0 < steps.end; t0 += L, now ^= 1) {
       const int64_t t1 = std::min(t0 + L, steps.end);
       const bool plain = steps.rows == L && t0 >= steps.inner_begin && t1 <= steps.inner_end && t1 - t0 == L;
-      load_tile(*p_, i0, t1, scores);
+      load_tile<1>(*p_, i0, 0, t1, scores);
       const Tiles tiles{weights[now], scores, weights[now ^ 1]};
       const bool good = plain ? (record ? run<true, true>(steps, t0, t1, tiles, record) : run<true, false>(steps, t0, t1, tiles, record))
                               : (record ? run<false, true>(steps, t0, t1, tiles, record) : run<false, false>(steps, t0, t1, tiles, record));
@@ -289,7 +289,7 @@ class SumSweep {
     taken_ = exponent;
     Vec<T> e;
     std::memcpy(&e, &e_, sizeof e);
-    const Vec<T> above = from_above<T>(e, next);
+    const Vec<T> above = from_above<T>(e, &next);
     I difference;
     std::memcpy(&difference, &above, sizeof difference);
     difference -= e_;
@@ -315,9 +315,16 @@ class SumSweep {
     s_.my *= scale, s_.above_my *= scale;
     if (Affine) s_.x *= scale, s_.y *= scale, s_.mx *= scale, s_.above_x *= scale;
     e_ += e;
-    // A lane that has not started takes the exponent it will be fed with.
+    // A lane that has not started takes the exponent it will be fed with; in a band its first diagonal
+    // neighbour may have come already.
+    const I before = e_;
     for (int r = int(L) - 2; r >= 0; --r)
       if (!(h[r] > 0) && !inside[r] && border_[r] == 0) e_[r] = e_[r + 1];
+    const I moved = before - e_;
+    const Int limit = ExpConst<T>::bias - 27;
+    if (any_set(((moved > limit) | (moved < -limit)) & ((s_.above_my > T(0)) | (s_.above_x > T(0))))) return false;
+    const V shift = power_of_two<T>(moved > limit ? I{} : moved);
+    s_.above_my *= shift, s_.above_x *= shift;
     return true;
   }
 
@@ -359,7 +366,7 @@ class SumSweep {
       V before = Affine ? s.above_my + s.above_x : s.above_my;
       if (Local) before += start;
       const int64_t k = (t - t0) * L;
-      const V weight = load(tiles.weights + k), my = from_above<T>(s.my, in_my[t]), score = load(tiles.scores + k);
+      const V weight = load(tiles.weights + k), my = from_above<T>(s.my, in_my + t), score = load(tiles.scores + k);
       top = vmax(top, score);
       store(tiles.next + k, vexp<T>(vmin(score, largest)));
       V m = before * weight, x, y;
@@ -373,7 +380,7 @@ class SumSweep {
         record->event[t - record->begin] = event;
       }
       if (Affine) {
-        const V above = from_above<T>(s.x, in_x[t]);
+        const V above = from_above<T>(s.x, in_x + t);
         s.above_x = above * factor;
         if (Keep) store(kept + Record::kAboveX * L, s.above_x), store(kept + Record::kLeftY * L, s.y);
         x = my * open_above + above * gap_above;
@@ -436,7 +443,7 @@ class SumSweep {
   State s_;
   V open_x_, gap_x_, border_, factor_, top_, start_, ends_, ends_total_;
   I e_, first_, last_, ends_e_;
-  const I lane_rows_ = lane_rows<T>();
+  const I lane_rows_ = lane_numbers<T>();
   T taken_ = 0;  // the exponent of the column that comes in from above
   Buffer<T> column_;
   Buffer<double> sums_;

@@ -101,11 +101,22 @@ def gradient_outputs(args: Any) -> tuple[Tensor, ...]:
     return tuple(match.new_empty(0 if x is None else x.shape) for x in args[:5])
 
 
+def _best_score(*args: Any) -> tuple[Tensor, Tensor]:
+    path, score = _max(*args)
+    return score, path
+
+
+def _best_score_fake(*args: Any) -> tuple[Tensor, Tensor]:
+    path, score = _max_fake(*args)
+    return score, path
+
+
 def _max_context(ctx: Any, inputs: Any, output: Any) -> None:
-    save(ctx, inputs, output[0])
+    ctx.mark_non_differentiable(output[1])
+    save(ctx, inputs, output[1])
 
 
-def _max_backward(ctx: Any, _: None, grad: Tensor | None) -> Any:
+def _max_backward(ctx: Any, grad: Tensor | None, _: None) -> Any:
     args, (path,) = saved(ctx)
     if grad is None:
         return (None,) * (COUNT + 2)
@@ -179,13 +190,27 @@ def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
     return *(None,) * (COUNT + 1), score(*given(args, directions), *args[5:], path)
 
 
+def _kbest(*args: Any) -> tuple[Tensor, Tensor]:
+    """Paths (k,B,N+M) and scores (k,B) of the k best outputs."""
+    *tensors, k = args
+    outputs = _kbest_fake(*args)
+    call("kbest", tuple(tensors), k, *outputs)  # type: ignore[arg-type]
+    return outputs
+
+
+def _kbest_fake(*args: Any) -> tuple[Tensor, Tensor]:
+    match, k = args[0], args[COUNT]
+    b = match.shape[0]
+    return match.new_empty((k, b, _width(match)), dtype=torch.int64), match.new_empty((k, b))
+
+
 FIVE = "(Tensor d_match, Tensor d_gap_x, Tensor d_gap_y, Tensor d_open_x, Tensor d_open_y)"
 
 best = operator(f"alignment_best({ARGS}, bool trace, str backend) -> (Tensor path, Tensor score)", _max, _max_fake)
 best_score = operator(
-    f"alignment_max({ARGS}, bool trace, str backend) -> (Tensor path, Tensor score)",
-    _max,
-    _max_fake,
+    f"alignment_max({ARGS}, bool trace, str backend) -> (Tensor score, Tensor path)",
+    _best_score,
+    _best_score_fake,
     setup_context=_max_context,
     backward=_max_backward,
 )
@@ -203,3 +228,4 @@ score = operator(
     setup_context=_score_context,
     backward=_score_grad,
 )
+kbest = operator(f"alignment_kbest({ARGS}, int k) -> (Tensor path, Tensor scores)", _kbest, _kbest_fake)

@@ -42,10 +42,11 @@ from torch.nn.functional import pad
 
 from structlearn.errors import ArgumentError
 from structlearn.ops import alignment as ops
+from structlearn.ops import alignment_sum as sum_ops
 from structlearn.ops import choose_backend
 from structlearn.semirings import NEG_INF, Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import alignment_count, checks, gaps, paths
-from structlearn.structures.base import PAD, Structure, check_count, recordable, recording
+from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.structures.gaps import Gap, Grid
 
@@ -154,6 +155,7 @@ class Alignment(Structure):
     The fields hold the gap scores by position, gap_x (B, N) and so on, whatever was given.
     """
 
+    named = AlignmentPotentials
     fields = ("match", "gap_x", "gap_y", "open_x", "open_y")
 
     def __init__(
@@ -230,7 +232,7 @@ class Alignment(Structure):
         return in_x.sum(1), in_y.sum(1)
 
     def replace(self, **potentials: Tensor | None) -> Self:
-        given: dict[str, Any] = {name: getattr(self, name) for name in self.fields} | potentials
+        given: dict[str, Any] = self._given(potentials)
         affine = given["open_x"] is not None
         return type(self)(
             given["match"],
@@ -284,7 +286,7 @@ class Alignment(Structure):
     def max(self) -> Tensor:
         """max_y s(y), (B,); the path is only followed where a gradient may be asked for."""
         if self.backend != "reference":
-            score: Tensor = ops.best_score(*self._args, self._differentiable, self.backend)[1]
+            score: Tensor = ops.best_score(*self._args, self._differentiable, self.backend)[0]
             return score
         best = self._reference(Max())[0]
         return torch.where(best.detach() == NEG_INF, best.detach(), best)
@@ -301,7 +303,10 @@ class Alignment(Structure):
         return paths.score(*self._args[:5], y, n, m, self.mode, self.band)
 
     def log_partition(self) -> Tensor:
-        return self._reference(Log())[0]
+        if self.backend == "reference":
+            return self._reference(Log())[0]
+        log_z: Tensor = sum_ops.forward(*self._args, self._differentiable, self.backend)[0]
+        return log_z
 
     def marginals(self) -> AlignmentPotentials:
         """d (sum_b log Z_b) / d potentials.
@@ -309,23 +314,13 @@ class Alignment(Structure):
         match (B, N, M) holds P(x_i and y_j are matched), gap_x (B, N) and open_x the probability that x_i stands in a
         gap (as its first position, where gaps are affine), free ends not counted; gap_y and open_y the same for y.
         """
-        differentiable = self._differentiable
-        with recording():
-            leaves = {
-                name: x if differentiable and x.requires_grad else recordable(x).requires_grad_()
-                for name, x in self.potentials.items()
-            }
-            log_z = self.replace(**leaves).log_partition()
-            grads = torch.autograd.grad(
-                log_z.sum(),
-                list(leaves.values()),
-                create_graph=differentiable,
-                allow_unused=True,
-                materialize_grads=True,
-            )
-        found = dict(zip(leaves, grads, strict=True))
+        if self.backend == "reference":
+            found: AlignmentPotentials = marginals_by_autograd(self)
+            return found
+        log_z, kept = sum_ops.forward(*self._args, True, self.backend)
+        grads = sum_ops.backward(*self._args, log_z, kept, torch.ones_like(log_z), self.backend)
         return AlignmentPotentials(
-            found["match"], found["gap_x"], found["gap_y"], found.get("open_x"), found.get("open_y")
+            *grads[:3], *(None if x is None else g for x, g in zip(self._args[3:5], grads[3:], strict=True))
         )
 
     def count(self) -> Tensor:
@@ -333,13 +328,16 @@ class Alignment(Structure):
         return self._reference(Count())[0]
 
     def entropy(self) -> Tensor:
-        log_z, mean = self._reference(Entropy()).unbind(0)
-        return (log_z - mean).masked_fill(log_z == NEG_INF, 0.0)
+        if self.backend == "cpu":
+            found: Tensor = sum_ops.entropy(*self._args)
+            return found
+        log_z, entropy = self._reference(Entropy()).unbind(0)
+        return entropy.masked_fill(log_z == NEG_INF, 0.0)
 
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Paths (k, B, N+M) and scores (k, B) of the k best outputs, best first; the scores are differentiable."""
         check_count("k", k)
-        found, scores = self._reference_outputs(KMax(k))
+        found, scores = ops.kbest(*self._args, k) if self.backend == "cpu" else self._reference_outputs(KMax(k))
         if self._differentiable:
             missing = scores == NEG_INF
             some = paths.nothing_aligned(self.match.shape[1] + self.match.shape[2], *self._lengths)
@@ -349,7 +347,14 @@ class Alignment(Structure):
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """n draws from p(y) = exp(s(y)) / Z, paths (n, B, N+M), all -100 where every output is forbidden."""
         check_count("n", n)
-        return self._reference_outputs(Sample(n, generator))[0]
+        if self.backend == "reference":
+            return self._reference_outputs(Sample(n, generator))[0]
+        b, rows, columns = self.match.shape
+        uniform = torch.rand(
+            (n, b, rows + columns + 1), generator=generator, dtype=self.match.dtype, device=self.match.device
+        )
+        path: Tensor = sum_ops.sample(*self._args, uniform, self.backend)
+        return path
 
     def pairs(self, y: Tensor) -> Tensor:
         """Aligned positions (i, j) of paths (..., B, N+M), (..., B, min(N, M), 2) int64, padded with -100."""
@@ -387,7 +392,10 @@ class Alignment(Structure):
     def parts_of_positions(self, table: Tensor) -> dict[str, Tensor]:
         if self.mode != "global":
             raise ArgumentError(
-                "structure", "a global alignment, where every gap has a score", f"mode={self.mode!r}", "use AlignedPairs()"
+                "structure",
+                "a global alignment, where every gap has a score",
+                f"mode={self.mode!r}",
+                "use AlignedPairs()",
             )
         parts = {"match": table[..., :-1], "gap_x": table[..., -1]}
         return parts if self.open_x is None else parts | {"open_x": table[..., -1]}

@@ -75,12 +75,12 @@ class _Chart:
         self.n, self.m = alignment._lengths
         options = (self.n, self.m, alignment.mode == "semiglobal", alignment.band)
         self.affine = alignment.open_x is not None
-        self.scores = _filled(gaps.grid(*(None if x is None else x.detach() for x in alignment._args[:5]), *options))  # type: ignore[arg-type]
+        self.scores = _filled(gaps.grid(*(None if x is None else x.detach() for x in alignment._args[:5]), *options))  # type: ignore[arg-type,call-arg]
         moved = increments(alignment, counter)
         zeros = [None if x is None else torch.zeros_like(x, dtype=torch.int64) for x in alignment._args[:5]]
         steps = [z if x is None else x for x, z in zip(moved, zeros, strict=True)]
         # The grid masks with -inf, which integers have not; what is masked has score -inf anyway.
-        floats = gaps.grid(*(None if x is None else x.double() for x in steps), *options)  # type: ignore[arg-type]
+        floats = gaps.grid(*(None if x is None else x.double() for x in steps), *options)  # type: ignore[arg-type,call-arg]
         self.steps = _filled(Grid(*(None if x is None else x.masked_fill(x == NEG_INF, 0.0).long() for x in floats)))  # type: ignore[arg-type]
         b, rows, columns = self.scores.match.shape
         self.states = self.scores.match.new_full((3, b, rows, columns, counter.size), NEG_INF)
@@ -113,7 +113,9 @@ class _Chart:
         if not self.affine:
             return torch.stack([self._moved(s, f"gap_{y}", i, j) for s in x])
         others = (0, 2) if state == 1 else (0, 1)
-        return torch.stack([*(self._moved(x[s], f"open_{y}", i, j) for s in others), self._moved(x[state], f"gap_{y}", i, j)])
+        return torch.stack(
+            [*(self._moved(x[s], f"open_{y}", i, j) for s in others), self._moved(x[state], f"gap_{y}", i, j)]
+        )
 
     def _node(self, i: int, j: int) -> None:
         for state in range(3):

@@ -50,7 +50,8 @@ def check(path: Tensor, n: Tensor, m: Tensor) -> None:
         raise LabelError(
             "y",
             f"operations 0, 1 or 2 that consume {int(n[b])} positions of x and {int(m[b])} of y",
-            f"{int(path[place])} at {place}, after {int(steps.i[place])} and {int(steps.j[place])}",
+            f"{int(path[place])} at operation {place[-1]} of batch row {b}, after {int(steps.i[place])}"
+            f" and {int(steps.j[place])}",
             "0 matches, 1 consumes x, 2 consumes y; pad behind the end with -100",
         )
 
