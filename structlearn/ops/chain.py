@@ -81,7 +81,7 @@ def _sizes(unary: Tensor) -> tuple[int, int, int]:
 def decode(*args: Any) -> tuple[Tensor, int]:
     """Best labels (B,N) by the C++ kernel, and how many rows have no allowed output; eager only."""
     b, n, _ = args[0].shape
-    labels = torch.empty((b, n), dtype=torch.int64)
+    labels = args[0].new_empty((b, n), dtype=torch.int64)
     return labels, call("viterbi", args, labels, 0)  # type: ignore[arg-type]
 
 
