@@ -149,7 +149,8 @@ class Lanes {
   // What a lane holds past its sequence's end is never read: its total is taken where the sequence ends.
   void forward() {
     alignas(kBytes) static const T zeros[kMostLaneLabels] = {};
-    V logs{}, lost{}, low = splat<T>(1), high = splat<T>(1);  // the logs in a compensated sum: logs - lost
+    DoubleVec<T> logs{};
+    V low = splat<T>(1), high = splat<T>(1);
     IVec<T> exponents{};
     const T* from[L];
     for (int i = 0; i < L; ++i) from[i] = zeros;
@@ -167,8 +168,7 @@ class Lanes {
         store(w + c * L, x);
         top = vmax(x, top);
       }
-      const V term = top - lost, longer = logs + term;
-      lost = (longer - logs) - term, logs = longer;
+      logs += __builtin_convertvector(top, DoubleVec<T>);
       for (int64_t c = 0; c < C_; ++c) store(w + c * L, vexp<T>(load(w + c * L) - top));
       if (t == 0) {
         std::copy_n(w, C_ * L, alpha(0));
@@ -188,7 +188,7 @@ class Lanes {
       V sum{};
       for (int64_t c = 0; c < C_; ++c) sum += load(alpha(t) + c * L) * last_[c];
       for (int i = active - 1; i >= 0 && chain_.length(rows_[i]) == t + 1; --i) {
-        const double whole = std::log(double(sum[i])) + double(exponents[i]) * 0.693147180559945309417 + double(logs[i]) - double(lost[i]) + double(last_log_);
+        const double whole = std::log(double(sum[i])) + double(exponents[i]) * 0.693147180559945309417 + logs[i] + double(last_log_);
         ok_[i] = low[i] >= kSafe<T> && sum[i] >= kSafe<T> && std::isfinite(whole);
         log_z_[rows_[i]] = T(whole);
       }
