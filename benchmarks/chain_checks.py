@@ -100,7 +100,7 @@ def _fastest(rows: Sequence[Row], case: str, role: str = "peer", family: str = "
 def _against(text: str, limit: float, rival: Row | None) -> Bar:
     if rival is None:
         return Bar(text, limit, None, note="no rival ran")
-    return Bar(text, limit, rival.ratio_to_ours, note=rival.contestant)
+    return Bar(text, limit, rival.ratio_to_ours, note=rival.contestant, sure=rival.sure)
 
 
 def _multiples(rows: Sequence[Row], family: str, limit: float, overhead_limit: float) -> list[Bar]:
@@ -111,7 +111,9 @@ def _multiples(rows: Sequence[Row], family: str, limit: float, overhead_limit: f
             continue
         asked = overhead_limit if row.case == OVERHEAD_ONLY else limit
         note = "" if row.status == "ok" else row.status
-        bars.append(Bar(f"{row.operation} {row.case}: over {family}", asked, row.ratio_to_ours, note=note))
+        bars.append(
+            Bar(f"{row.operation} {row.case}: over {family}", asked, row.ratio_to_ours, note=note, sure=row.sure)
+        )
     return bars
 
 
@@ -119,7 +121,10 @@ def _viterbi_bars(rows: Sequence[Row], cases_: Sequence[str]) -> list[Bar]:
     bars = _multiples(rows, "pytorch-crf", 15, 8) + _multiples(rows, "torch-struct", 100, 20)
     fastest = [_against(f"viterbi {case}: over the fastest alternative", 2, _fastest(rows, case)) for case in cases_]
     mean = geometric_mean(bar.value for bar in fastest)
-    bars += [*fastest, Bar("viterbi, geometric mean: over the fastest alternative", 3, mean)]
+    bars += [
+        *fastest,
+        Bar("viterbi, geometric mean: over the fastest alternative", 3, mean, sure=all(bar.sure for bar in fastest)),
+    ]
     bars += [_against(f"viterbi {case}: passes lazy argmax", 1, _fastest(rows, case, "level")) for case in cases_]
     return bars
 
@@ -132,7 +137,7 @@ def _partition_bars(rows: Sequence[Row], cases_: Sequence[str]) -> list[Bar]:
             for case in cases_
         ]
         mean = geometric_mean(bar.value for bar in each)
-        bars += [*each, Bar(f"partition, geometric mean: over {family}", 2, mean)]
+        bars += [*each, Bar(f"partition, geometric mean: over {family}", 2, mean, sure=all(bar.sure for bar in each))]
     return bars
 
 
@@ -144,5 +149,7 @@ def bars(operation: Operation, rows: Sequence[Row], plan: Plan) -> list[Bar]:
     for row in rows:
         if row.role == "ours" and row.case in wide:
             share = None if row.roofline_fraction is None else 100 * row.roofline_fraction
-            found.append(Bar(f"{operation.name} {row.case}: share of the roofline", 40, share, unit=" %"))
+            found.append(
+                Bar(f"{operation.name} {row.case}: share of the roofline", 40, share, unit=" %", sure=row.sure)
+            )
     return found

@@ -51,6 +51,7 @@ class Line:
 
     sizes: list[int]
     seconds: list[float]
+    calm: bool = True
 
     @property
     def slope_ratio(self) -> float:
@@ -96,7 +97,11 @@ def scaling(
         result.extra = process.extra_memory(call, repeats=1)
         for axis, points in axes.items():
             timings = harness.time_in_turns([contestant.prepare(make()) for _, make in points], effort, quiet)
-            result.lines[axis] = Line([size for size, _ in points], [timing.median for timing in timings])
+            result.lines[axis] = Line(
+                [size for size, _ in points],
+                [timing.median for timing in timings],
+                all(timing.calm for timing in timings),
+            )
     except Exception as error:  # the rest of the run must still be reported
         result.status = f"failed: {type(error).__name__}: {error}"
     return result

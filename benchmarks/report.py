@@ -19,7 +19,10 @@ VERSIONS = ("torch", "numpy", "numba", "jax", "hmmlearn", "pytorch-crf", "TorchC
 
 @dataclass(frozen=True)
 class Bar:
-    """A demand and what was measured: holds if value ≥ limit (or ≤, if `at_most`); without a value it does not hold."""
+    """A demand and what was measured: holds if value ≥ limit (or ≤, if `at_most`); without a value it does not hold.
+
+    Where other processes disturbed the measurement (not `sure`), the verdict is "unsure" whatever the value.
+    """
 
     text: str
     limit: float
@@ -27,6 +30,7 @@ class Bar:
     at_most: bool = False
     unit: str = "×"
     note: str = ""
+    sure: bool = True
 
     @property
     def holds(self) -> bool:
@@ -35,11 +39,18 @@ class Bar:
             return False
         return self.value <= self.limit if self.at_most else self.value >= self.limit
 
+    @property
+    def verdict(self) -> str:
+        """pass, FAIL or unsure."""
+        if self.value is not None and not self.sure:
+            return "unsure"
+        return "pass" if self.holds else "FAIL"
+
     def __str__(self) -> str:
         value = "not measured" if self.value is None else f"{self.value:.3g}{self.unit}"
         sign = "≤" if self.at_most else "≥"
         note = f" ({self.note})" if self.note else ""
-        return f"{'pass' if self.holds else 'FAIL'} | {self.text} | {sign} {self.limit:g}{self.unit} | {value}{note}"
+        return f"{self.verdict} | {self.text} | {sign} {self.limit:g}{self.unit} | {value}{note}"
 
 
 def geometric_mean(values: Iterable[float | None]) -> float | None:
@@ -76,7 +87,7 @@ def machine() -> list[str]:
 def disturbance(rows: Sequence[Row]) -> str:
     """How quiet the machine was."""
     samples, disturbed = sum(row.samples for row in rows), sum(row.disturbed for row in rows)
-    return f"samples during which another process took a core away: {disturbed} of {samples}"
+    return f"samples that waited for a core because of other processes: {disturbed} of {samples}"
 
 
 def write_csv(path: Path, rows: Sequence[Row]) -> None:
@@ -98,11 +109,14 @@ def _cell(row: Row, notes: list[str]) -> str:
     if row.role == "ours" or row.ratio_to_ours is None:
         return digits
     ratio = f"{row.ratio_to_ours:.3g}" if row.ratio_to_ours < 1000 else f"{row.ratio_to_ours:,.0f}"
-    return f"{digits} ({ratio}×)"
+    return f"{digits} ({ratio}×)" if row.sure else f"{digits} ({ratio}×?)"
 
 
 def table(rows: Sequence[Row]) -> list[str]:
-    """Contestants down, cases across: median ms (ratio to ours); what has no speed points to its reason below."""
+    """Contestants down, cases across: median ms (ratio to ours); what has no speed points to its reason below.
+
+    A question mark follows a ratio that other processes disturbed.
+    """
     cases = list(dict.fromkeys(row.case for row in rows))
     names = list(dict.fromkeys(row.contestant for row in rows if row.role != "roofline"))
     cells = {(row.contestant, row.case): row for row in rows}
@@ -121,7 +135,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 def bar_table(bars: Sequence[Bar]) -> list[str]:
     """One line for each bar, failures first to be seen."""
-    ordered = sorted(bars, key=lambda bar: bar.holds)
+    ordered = sorted(bars, key=lambda bar: ("FAIL", "unsure", "pass").index(bar.verdict))
     return ["| | bar | asked | measured |", "|---|---|---|---|", *(f"| {bar} |" for bar in ordered)]
 
 

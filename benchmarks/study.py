@@ -131,7 +131,16 @@ def _limit_bars(used: Sequence[Memory], scaled: Sequence[Scaling]) -> list[Bar]:
         bars.append(Bar(f"{text}: runs within memory and agrees", 1, done, unit="", note=result.status))
         for axis, line in result.lines.items():
             off = 100 * abs(line.slope_ratio - 1)
-            bars.append(Bar(f"{text}: slope along {axis}, deviation from linear", 15, off, at_most=True, unit=" %"))
+            bars.append(
+                Bar(
+                    f"{text}: slope along {axis}, deviation from linear",
+                    15,
+                    off,
+                    at_most=True,
+                    unit=" %",
+                    sure=line.calm,
+                )
+            )
     return bars
 
 

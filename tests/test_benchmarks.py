@@ -13,11 +13,13 @@ import numpy as np
 import pytest
 
 from benchmarks import cases, harness, limits, report
+from benchmarks import quiet as quiet_module
 from benchmarks.cases import ChainCase, Partition, chain_case
 from benchmarks.chain_checks import PARTITION, VITERBI
 from benchmarks.harness import Contestant, Effort, Row
 from benchmarks.peers import MODULES, contestants
 from benchmarks.quiet import Quiet
+from benchmarks.timing import Timing
 
 ROOT = Path(__file__).resolve().parent.parent
 BRIEF = Effort(rounds=2, fewest=1, seconds=0.001)
@@ -200,15 +202,29 @@ def test_contestants_take_turns() -> None:
 
 
 def test_disturbed_samples_do_not_count() -> None:
-    walls = [1.0, 2.0, 3.0, 4.0, 5.0, 9.0, 9.0, 9.0]
-    assert harness.Timing(walls=walls, preempted=[0] * 5 + [1, 4, 2]).median == 3.0
-    assert harness.Timing(walls=walls, preempted=[0] * 4 + [1, 1, 4, 2]).median == 4.5
+    walls = [1.0, 2.0, 3.0, 4.0, 5.0, 9.0, 9.0, 9.0, 9.0, 9.0, 9.0]
+    few = Timing(walls=walls, waits=[0.0] * 5 + [0.4] * 6)
+    assert few.calm
+    assert few.median == 3.0
+    many = Timing(walls=walls, waits=[0.0] * 4 + [0.4] * 7)
+    assert not many.calm
+    assert many.median == 9.0
+
+
+def test_waiting_grows_only() -> None:
+    first = quiet_module.waiting()
+    assert 0 <= first <= quiet_module.waiting()
 
 
 def test_bars_and_slopes() -> None:
     assert report.Bar("x", 2, 2.5).holds
     assert not report.Bar("x", 2, 1.9).holds
     assert not report.Bar("x", 2, None).holds
+    assert [report.Bar("x", 2, value, sure=sure).verdict for value, sure in ((3, True), (1, True), (3, False))] == [
+        "pass",
+        "FAIL",
+        "unsure",
+    ]
     assert report.Bar("x", 4, 3.0, at_most=True).holds
     assert report.geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
     assert report.geometric_mean([2.0, None]) is None

@@ -22,11 +22,15 @@ def test_the_table_covers_every_backend_and_query() -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("case", chain_cases(), ids=str)
 def test_query_equals_enumeration(case: ChainCase, backend: str, query: str) -> None:
-    CHECKS[query](case.problem().make(backend), case.problem())
+    problem = case.sized_for(backend).problem()
+    CHECKS[query](problem.make(backend), problem)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", forbidden_cases(), ids=str)
+@pytest.mark.parametrize(
+    ("case", "backend"),
+    [(case, b) for i, case in enumerate(forbidden_cases()) for b in BACKENDS if b != "triton" or i % 3 == 0],
+    ids=str,
+)
 def test_forbidden_parts_and_rows(case: ChainCase, backend: str) -> None:
     problem = case.problem()
     alive = [b for b, row in enumerate(problem.rows) if row.feasible and row.outputs[0]]
@@ -35,8 +39,11 @@ def test_forbidden_parts_and_rows(case: ChainCase, backend: str) -> None:
         CHECKS[query](problem.make(backend), problem)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", tie_cases(), ids=str)
+@pytest.mark.parametrize(
+    ("case", "backend"),
+    [(case, b) for i, case in enumerate(tie_cases()) for b in BACKENDS if b != "triton" or i % 3 == 0],
+    ids=str,
+)
 def test_ties_go_to_the_lowest_index_in_every_backend(case: ChainCase, backend: str) -> None:
     problem = case.problem()
     best = [row.topk(2) for row in problem.rows]

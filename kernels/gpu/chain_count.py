@@ -5,8 +5,9 @@ from torch import Tensor
 
 from .launch import Launch, Potentials, run
 
-# Scratch of one launch: sequences beyond it wait for the next one. A table of F1 has about N^2 / 2 entries, so that all
-# A_t of 64 sequences of 100 positions and 20 labels would take 25 GB; 2 GB of them still give each multiprocessor work.
+# Scratch of one launch; sequences beyond it wait for the next one, which uses it again. In float32 it holds 825
+# sequences of 50 positions and 10 labels with a table of 1300 entries (F1, half of the positions counting), but 6 of
+# 200 positions and 20 labels with one of 20201.
 SCRATCH_BYTES = 2 << 30
 
 
