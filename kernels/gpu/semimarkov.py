@@ -86,7 +86,8 @@ def plan_viterbi(
         "BLOCK_C": block_c,
         "BLOCK_P": block_p,
     }
-    return [Launch(semimarkov_viterbi_kernel, (x.B,), args, num_warps)], (codes, score)
+    variant = "" if block_w >= x.W else "wide"
+    return [Launch(semimarkov_viterbi_kernel, (x.B,), args, num_warps, variant)], (codes, score)
 
 
 def viterbi(segments: Tensor, transition: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor]:
@@ -115,7 +116,8 @@ def plan_forward(
         "BLOCK_C": block_c,
         "BLOCK_P": block_p,
     }
-    return [Launch(semimarkov_forward_kernel, (x.B,), args, num_warps)], (log_z, values, scales)
+    variant = "" if block_w >= x.W else "wide"
+    return [Launch(semimarkov_forward_kernel, (x.B,), args, num_warps, variant)], (log_z, values, scales)
 
 
 def forward(segments: Tensor, transition: Tensor, lengths: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:

@@ -99,8 +99,8 @@ def semimarkov_backward_kernel(
                     m_p = i_p + o_p < C
                     b_row = tl.load(p_values + (i_t * 2 + 1) * C + i_p + o_p, mask=m_p, other=NEG_INF)
                     b_row_grad = tl.load(p_starts + i_t * C + i_p + o_p, mask=m_p, other=0.0)
-                    p_tile = transition + tl.cast(i_p, tl.int64) * C
-                    b_tile = tl.load(p_tile + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                    p_matrix = transition + tl.cast(i_p, tl.int64) * C
+                    b_tile = tl.load(p_matrix + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
                     b_x = b_ending[None, :] + b_tile - finite(b_row)[:, None]
                     b_ends += tl.sum(tl.exp(b_x) * b_row_grad[:, None], axis=0)
                 tl.store(p_ends + i_t * C + o_c, b_ends, mask=m_c)
@@ -111,8 +111,8 @@ def semimarkov_backward_kernel(
                     m_tile = m_p[:, None] & m_c[None, :]
                     b_row = tl.load(p_values + (i_t - 1) * 2 * C + i_p + o_p, mask=m_p, other=NEG_INF)
                     i_tile = tl.cast(i_p, tl.int64) * C
-                    p_tile = transition + i_b * stride_tb + (i_t - 1) * stride_tn + i_tile
-                    b_x = b_row[:, None] + tl.load(p_tile + o_tile, mask=m_tile, other=NEG_INF)
+                    p_matrix = transition + i_b * stride_tb + (i_t - 1) * stride_tn + i_tile
+                    b_x = b_row[:, None] + tl.load(p_matrix + o_tile, mask=m_tile, other=NEG_INF)
                     b_pair = tl.exp(b_x - finite(b_message)[None, :]) * b_starts[None, :]
                     p_pair = d_transition + (i_b * (N - 1) + i_t - 1) * C * C + i_tile
                     tl.store(p_pair + o_tile, b_pair, mask=m_tile)

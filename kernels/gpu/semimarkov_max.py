@@ -92,8 +92,8 @@ def semimarkov_viterbi_kernel(
         if i_t < b_len:
             if BLOCK_P >= BLOCK_C:
                 if not SHARED:
-                    p_tile = p_transition + (i_t - 1) * stride_tn
-                    b_transition = tl.load(p_tile + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+                    p_matrix = p_transition + (i_t - 1) * stride_tn
+                    b_transition = tl.load(p_matrix + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
                 b_best, b_from = tl.max(b_ending[:, None] + b_transition, axis=0, return_indices=True)
             else:
                 tl.store(rows + i_b * C + o_c, b_ending, mask=m_c)
@@ -103,8 +103,8 @@ def semimarkov_viterbi_kernel(
                 for i_p in range(0, C, BLOCK_P):
                     m_p = i_p + o_p < C
                     b_row = tl.load(rows + i_b * C + i_p + o_p, mask=m_p, other=NEG_INF)
-                    p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
-                    b_tile = tl.load(p_tile + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                    p_matrix = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
+                    b_tile = tl.load(p_matrix + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
                     b_value, b_index = tl.max(b_row[:, None] + b_tile, axis=0, return_indices=True)
                     b_from = tl.where(b_value > b_best, b_index + i_p, b_from)
                     b_best = tl.maximum(b_value, b_best)

@@ -95,8 +95,8 @@ def semimarkov_forward_kernel(
         if i_t < b_len:
             if BLOCK_P >= BLOCK_C:
                 if not SHARED:
-                    p_tile = p_transition + (i_t - 1) * stride_tn
-                    b_transition = tl.load(p_tile + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+                    p_matrix = p_transition + (i_t - 1) * stride_tn
+                    b_transition = tl.load(p_matrix + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
                 b_x = b_ending[:, None] + b_transition
                 b_max = finite(tl.max(b_x, axis=0))
                 b_sum = tl.sum(tl.exp(b_x - b_max[None, :]), axis=0)
@@ -107,8 +107,8 @@ def semimarkov_forward_kernel(
                 for i_p in range(0, C, BLOCK_P):
                     m_p = i_p + o_p < C
                     b_row = tl.load(p_values + (i_t - 1) * 2 * C + i_p + o_p, mask=m_p, other=NEG_INF)
-                    p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
-                    b_tile = tl.load(p_tile + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                    p_matrix = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
+                    b_tile = tl.load(p_matrix + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
                     b_x = b_row[:, None] + b_tile
                     b_new = tl.maximum(b_max, tl.max(b_x, axis=0))
                     b_safe = finite(b_new)
