@@ -48,7 +48,7 @@ def first_argmax(x: Tensor, dim: int) -> Tensor:
     shape = [1] * x.dim()
     shape[dim] = size
     index = torch.arange(size, device=x.device).view(shape)
-    return torch.where(x == x.amax(dim, keepdim=True), index, size).amin(dim, keepdim=True).clamp_(max=size - 1)
+    return torch.where(x == x.amax(dim, keepdim=True), index, size).amin(dim, keepdim=True).clamp(max=size - 1)
 
 
 class Semiring:

@@ -176,3 +176,8 @@ def test_the_default_device_and_dtype_do_not_matter() -> None:
             torch.set_default_device(None)
     finally:
         torch.set_default_dtype(torch.float32)
+
+
+def test_importing_leaves_the_compiler_out() -> None:
+    """torch._dynamo takes as long to import as torch itself, and most programs never compile."""
+    assert in_a_process("import sys, structlearn; print(int('torch._dynamo' in sys.modules))") == 0

@@ -38,7 +38,6 @@ def backends() -> tuple[str, ...]:
     return tuple(name for name in BACKENDS if _missing(name) is None)
 
 
-@torch.compiler.assume_constant_result
 def choose_backend(name: str, device_type: str, native: tuple[str, ...]) -> str:
     """The backend to run for ``backend=name`` on a device, for a structure that has those in ``native``.
 
@@ -47,6 +46,10 @@ def choose_backend(name: str, device_type: str, native: tuple[str, ...]) -> str:
     trace the search for the library.
     """
     return _choose(name, device_type, native)
+
+
+# What torch.compiler.assume_constant_result sets, which would import the compiler (1.5 s) to do so.
+choose_backend._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @functools.cache
