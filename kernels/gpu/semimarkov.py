@@ -97,6 +97,38 @@ def viterbi(segments: Tensor, transition: Tensor, lengths: Tensor | None) -> tup
     return outputs
 
 
+def plan_kbest(
+    segments: Tensor, transition: Tensor, lengths: Tensor | None, k: int
+) -> tuple[list[Launch], tuple[Tensor, Tensor]]:
+    from .semimarkov_max import semimarkov_kbest_kernel
+
+    x = Potentials(segments, transition, lengths)
+    block_c, block_p, num_warps = tiles(x.C, segments.dtype, 2 * segments.dtype.itemsize, 8)
+    codes, scores = x.codes(k, x.B, x.N), x.empty(k, x.B)
+    args = x.args() | {
+        "message": x.empty(x.B, x.N, k, x.C),
+        "ending": x.empty(x.B, k, x.C),
+        "widths": x.empty(x.B, x.N, k, x.C, dtype=torch.int32),
+        "pointers": x.empty(x.B, x.N, k, x.C, dtype=torch.int32),
+        "codes": codes,
+        "scores": scores,
+        "B": x.B,
+        "K": k,
+        "BLOCK_W": x.widths(block_c, num_warps),
+        "BLOCK_C": block_c,
+        "BLOCK_P": block_p,
+        "BLOCK_K": 1 << (k - 1).bit_length(),
+    }
+    return [Launch(semimarkov_kbest_kernel, (x.B,), args, num_warps)], (codes, scores)
+
+
+def kbest(segments: Tensor, transition: Tensor, lengths: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
+    """The k outputs of highest s(y), best first: codes (k, B, N), scores (k, B); -100 and -inf beyond the last."""
+    launches, outputs = plan_kbest(segments, transition, lengths, k)
+    run(launches, segments.device)
+    return outputs
+
+
 def plan_forward(
     segments: Tensor, transition: Tensor, lengths: Tensor | None
 ) -> tuple[list[Launch], tuple[Tensor, Tensor, Tensor]]:
@@ -141,7 +173,7 @@ def plan_backward(
     x = Potentials(segments, transition, lengths)
     block_c, block_p, num_warps = tiles(x.C, segments.dtype, 8)
     d_segments, starts = x.empty(*segments.shape), x.empty(x.B, x.N, x.C)
-    pairs = None if x.shared else x.empty(x.B, x.N - 1, x.C, x.C)
+    pairs = None if x.shared else x.empty(x.B, max(x.N - 1, 0), x.C, x.C)
     args = x.args() | {
         "transition": x.transition.t().contiguous() if x.shared else x.transition,
         "values": values,

@@ -265,7 +265,9 @@ def _no_third(ctx: Any, *grads: Any) -> Any:
 
 
 def _kbest(*args: Any) -> tuple[Tensor, Tensor]:
-    *tensors, k = args
+    *tensors, k, backend = args
+    if backend == "triton":
+        return _gpu().kbest(*tensors, k)  # type: ignore[no-any-return]
     outputs = _kbest_fake(*args)
     call("kbest", tuple(tensors), k, *outputs)  # type: ignore[arg-type]
     return outputs
@@ -345,5 +347,5 @@ entropy = operator(
     setup_context=_entropy_context,
     backward=_entropy_backward,
 )
-kbest = operator(f"semimarkov_kbest({ARGS}, int k) -> (Tensor codes, Tensor scores)", _kbest, _kbest_fake)
+kbest = operator(f"semimarkov_kbest({ARGS}, int k, str backend) -> (Tensor codes, Tensor scores)", _kbest, _kbest_fake)
 sample = operator(f"semimarkov_sample({ARGS}, Tensor uniform, str backend) -> Tensor", _sample, _sample_fake)

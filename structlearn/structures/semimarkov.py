@@ -297,10 +297,10 @@ class SemiMarkov(Structure):
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Outputs (k, B, N) and scores (k, B) of the k best, best first; the scores are differentiable."""
         check_count("k", k)
-        if self.backend == "cpu":
-            y, scores = ops.kbest(*self._args, k)
-        else:
+        if self.backend == "reference":
             y, scores = self._reference_outputs(KMax(k))
+        else:
+            y, scores = ops.kbest(*self._args, k, self.backend)
         if torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values()):
             missing = scores == float("-inf")
             # 0 at every position is an output too: segments of width 1 and label 0.
