@@ -108,8 +108,8 @@ def cases() -> list[SemiMarkovCase]:
 
 
 def interpreted(case: SemiMarkovCase) -> bool:
-    """Half of the table, with every shape, transition and dtype: the Triton interpreter is slow."""
-    return (case.seed + case.seed // 2 + case.seed // 4) % 2 == 0
+    """Every shape once, with every kind of transition and dtype among them: the Triton interpreter is slow."""
+    return case.seed // 4 % 4 == case.seed % 4
 
 
 def combinations(table: list[SemiMarkovCase], backends: tuple[str, ...]) -> list[Any]:
