@@ -5,7 +5,6 @@ Sizes that take several tiles against the reference, samples against enumeration
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,16 +23,18 @@ from structlearn.structures.counting import Counter
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
-# (B, N, W, C), shared, dtype: a part of a block, a block and a bit, several tiles of labels, of widths, of both.
+# (B, N, W, C), shared, dtype, widths a tile: part of a block, a block and a bit, several tiles of labels, of widths,
+# of both. Tiles hold 16 widths, more than the interpreter has time for, unless told.
 CASES = [
-    ((2, 5, 3, 17), True, torch.float64),
-    ((2, 5, 3, 17), False, torch.float32),
-    ((2, 3, 2, 70), True, torch.float64),
-    ((2, 3, 2, 70), False, torch.float64),
-    ((2, 3, 2, 144), True, torch.float32),
-    ((2, 2, 2, 144), False, torch.float32),
-    ((1, 6, 5, 520), True, torch.float32),
-    ((1, 18, 17, 16), True, torch.float32),
+    ((2, 5, 3, 17), True, torch.float64, None),
+    ((2, 5, 3, 17), False, torch.float32, None),
+    ((2, 3, 2, 70), True, torch.float64, None),
+    ((2, 3, 2, 70), False, torch.float64, None),
+    ((2, 3, 2, 144), True, torch.float32, None),
+    ((2, 2, 2, 144), False, torch.float32, None),
+    ((2, 5, 4, 16), True, torch.float64, 2),
+    ((1, 4, 3, 130), True, torch.float32, 2),
+    ((1, 4, 3, 130), False, torch.float32, 2),
 ]
 
 
@@ -42,8 +43,16 @@ def draw(*shape: int, dtype: torch.dtype) -> Tensor:
     return x.masked_fill(torch.rand(shape) < 0.2, NEG_INF)
 
 
-@pytest.mark.parametrize(("shape", "shared", "dtype"), CASES, ids=str)
-def test_several_tiles(shape: tuple[int, int, int, int], shared: bool, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(("shape", "shared", "dtype", "widths"), CASES, ids=str)
+def test_several_tiles(
+    shape: tuple[int, int, int, int],
+    shared: bool,
+    dtype: torch.dtype,
+    widths: int | None,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    if widths is not None:
+        monkeypatch.setattr(gpu.Potentials, "widths", lambda *_: widths)
     b, n, _, c = shape
     segments, transition = draw(*shape, dtype=dtype), draw(*((c, c) if shared else (b, n - 1, c, c)), dtype=dtype)
     lengths = torch.tensor([n, 1, max(n - 2, 0)][:b])
@@ -65,26 +74,15 @@ def test_several_tiles(shape: tuple[int, int, int, int], shared: bool, dtype: to
 
 
 def test_kbest_over_tiles_breaks_ties_as_enumeration_does() -> None:
-    """Two tiles of widths, then of labels: one label, or two positions."""
-    for n, w, c in ((18, 18, 1), (2, 2, 37)):
-        case = SemiMarkovCase("ties", 1, n, w, c, None, integers=True, dtype=torch.float32)
-        problem = case.problem()
-        if n > 2:  # segments of width 1 are ruled out, but for the first: few enough outputs to enumerate
-            problem = thinned(problem)
-        codes, scores = gpu.kbest(*problem.make("triton")._args, 6)
-        expected, best = problem.make("reference").topk(6)
-        assert torch.equal(codes, expected)
-        assert torch.equal(scores, best)
-        assert len(set(scores.flatten().tolist())) < 6, "the case must hold ties"
-
-
-def thinned(problem: SemiMarkovProblem) -> SemiMarkovProblem:
-    """Two segments at most: only widths of the whole rest are left after the first."""
-    segments = problem.potentials["segments"].clone()
-    n = segments.shape[1]
-    for t in range(1, n):
-        segments[:, t, : n - t - 1] = NEG_INF
-    return replace(problem, potentials=problem.potentials | {"segments": segments})
+    problem = SemiMarkovCase("ties", 2, 4, 4, 3, (4, 3), integers=True, dtype=torch.float32).problem()
+    plan, (codes, scores) = gpu.plan_kbest(*problem.make("triton")._args, 4)
+    plan[0].args.update(BLOCK_W=2, BLOCK_P=2)
+    launch.run(plan, codes.device)
+    for b, row in enumerate(problem.rows):
+        best = row.topk(4)
+        assert len({score for _, score in best}) < len(best), "the case must hold ties"
+        assert codes[:, b].tolist() == [problem.labels(b, y) for y, _ in best]
+        assert scores[:, b].tolist() == [score for _, score in best]
 
 
 def inverse_cdf(row: Row, uniform: np.ndarray, labels: int) -> tuple[int, ...]:
@@ -134,7 +132,7 @@ def test_long_sequences_keep_their_digits() -> None:
     s = sl.SemiMarkov(segments, transition, backend="triton")
     exact = sl.SemiMarkov(segments.double(), transition.double(), backend="cpu")
     torch.testing.assert_close(s.log_partition().double(), exact.log_partition(), rtol=1e-6, atol=0)
-    torch.testing.assert_close(s.marginals().segments.double(), exact.marginals().segments, rtol=0, atol=2e-5)
+    torch.testing.assert_close(s.marginals().segments.double(), exact.marginals().segments, rtol=0, atol=5e-5)
 
 
 def test_strides_do_not_matter() -> None:
@@ -200,16 +198,14 @@ def test_counting_has_the_bits_of_the_reference(
 
 
 def test_the_way_back_over_several_tiles_breaks_ties_to_the_smallest_width() -> None:
-    """270 widths that all score 0, then two that beat them."""
-    segments = torch.zeros(1, 270, 270, 1)
-    segments[0, 1:, :-1] = NEG_INF  # a segment after the first would have to start at 0
-    segments[0, 0, :269] = NEG_INF
-    counting = Counter(({"segments": torch.zeros(1, 270, 270, 1, dtype=torch.int64)},), (1,))
-    s = sl.SemiMarkov(segments, torch.zeros(1, 1), backend="reference")
-    args: tuple[Any, ...] = (*s._args, *reference_count._steps(s, counting), 1, torch.zeros(1, 1), torch.ones(1, 1))
-    codes, _, value, _ = semimarkov_count.best_by_count(*args)
-    assert codes[0].tolist() == [269] + [-1] * 269
-    assert value.tolist() == [0.0]
+    problem = SemiMarkovCase("back", 3, 5, 5, 3, (5, 4, 5), integers=True).problem()
+    s, counting = problem.make("reference"), counter(problem, BOTH, (4,))
+    given = worth(problem, (4,))
+    args: tuple[Any, ...] = (*s._args, *reference_count._steps(s, counting), 4, *given)
+    plan, (codes, *_) = semimarkov_count.plan_best_by_count(*args)
+    plan[0].args["BLOCK_BACK"] = 2  # labels and widths at a time
+    launch.run(plan, s.segments.device)
+    assert torch.equal(codes, s.best_by_count(counting, *given).y)
 
 
 def test_a_batch_beyond_the_scratch_takes_several_launches() -> None:

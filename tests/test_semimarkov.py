@@ -75,12 +75,12 @@ def test_gradcheck(case: SemiMarkovCase, backend: str) -> None:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("shared", [True, False])
 def test_width_one_is_a_linear_chain(backend: str, shared: bool) -> None:
-    lengths = torch.tensor([6, 1, 0, 4])
-    unary, transition = torch.randn(4, 6, 3), torch.randn(3, 3) if shared else torch.randn(4, 5, 3, 3)
+    lengths = torch.tensor([5, 1, 0, 3])
+    unary, transition = torch.randn(4, 5, 3), torch.randn(3, 3) if shared else torch.randn(4, 4, 3, 3)
     semi = sl.SemiMarkov(unary[:, :, None], transition, lengths=lengths, backend=backend)
     chain = sl.LinearChain(unary, transition, lengths=lengths, backend=backend)
     assert torch.equal(semi.argmax(), chain.argmax())
-    assert torch.equal(semi.topk(5)[0], chain.topk(5)[0])
+    assert torch.equal(semi.topk(3)[0], chain.topk(3)[0])
     for query in ("max", "log_partition", "entropy"):
         torch.testing.assert_close(getattr(semi, query)(), getattr(chain, query)())
     torch.testing.assert_close(semi.marginals().segments[:, :, 0], chain.marginals().unary)
@@ -95,10 +95,10 @@ def test_count_is_the_number_of_compositions(backend: str) -> None:
     assert_close(s.log_partition().exp(), [3 * 4**6], torch.float32)
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
 def test_sampling_frequencies(backend: str) -> None:
     problem = SemiMarkovCase("few", B=1, N=3, W=2, C=2, lengths=None, spread=1.0, seed=3).problem()
-    n = 200 if backend == "triton" else 20000
+    n = 20000
     drawn = problem.make(backend).sample(n, generator=torch.Generator().manual_seed(0))[:, 0].tolist()
     (row,) = problem.rows
     for y, p in zip(row.outputs, row.probabilities, strict=True):

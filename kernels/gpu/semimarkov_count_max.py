@@ -92,7 +92,7 @@ def semimarkov_count_kernel(
             for i_s in range(0, S, BLOCK_S):
                 o_g = i_s + o_s
                 b_best = tl.full([BLOCK_R, BLOCK_S], NEG_INF, dtype)
-                for i_w in range(0, tl.minimum(W, i_t)):
+                for i_w in range(tl.minimum(W, i_t)):
                     i_start = i_t - 1 - i_w
                     p_part = p_segments + i_start * stride_sn + tl.cast(i_w, tl.int64) * stride_sw
                     b_part = tl.load(p_part + o_row, mask=m_r, other=NEG_INF)
