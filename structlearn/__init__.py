@@ -17,11 +17,13 @@ from structlearn.losses import SoftmaxMargin as SoftmaxMargin
 from structlearn.losses import StructuredHinge as StructuredHinge
 from structlearn.losses import most_violated as most_violated
 from structlearn.structures import Categorical as Categorical
+from structlearn.structures import Grammar as Grammar
 from structlearn.structures import LinearChain as LinearChain
 from structlearn.structures import SecondOrderChain as SecondOrderChain
 from structlearn.structures import SemiMarkov as SemiMarkov
 from structlearn.structures import SpanTree as SpanTree
 from structlearn.structures import Structure as Structure
+from structlearn.structures import WeightedCFG as WeightedCFG
 from structlearn.taxonomy import Taxonomy as Taxonomy
 from structlearn.torch_struct import from_torch_struct as from_torch_struct
 from structlearn.torch_struct import to_torch_struct as to_torch_struct

@@ -76,4 +76,52 @@ inline Vec<T> exp_scaled(Vec<T> x, Vec<T> K) {
   return x > -kWidest<T> ? scaled : Vec<T>{};
 }
 
+// The same numbers one at a time.
+template <class T>
+struct Scaled {
+  T m = 0, e = kZeroExponent<T>;
+
+  // exp(x), with x in double: its fraction of a power of two must not be lost in a large x.
+  static Scaled exp(double x) {
+    if (x == kNegInf<double>) return {};
+    const double k = std::rint(x * 1.44269504088896340736);
+    return {T(std::exp(x - k * 0.693147180559945309417)), T(k)};
+  }
+  double log() const { return m == 0 ? kNegInf<double> : std::log(double(m)) + double(e) * 0.693147180559945309417; }
+};
+
+// 2^e for whole e, 0 below the normal numbers; e <= 100.
+inline float power2(float e) {
+  if (!(e >= -126)) return 0;
+  const uint32_t bits = uint32_t(int(e) + 127) << 23;
+  float x;
+  std::memcpy(&x, &bits, 4);
+  return x;
+}
+inline double power2(double e) {
+  if (!(e >= -1022)) return 0;
+  const uint64_t bits = uint64_t(int64_t(e) + 1023) << 52;
+  double x;
+  std::memcpy(&x, &bits, 8);
+  return x;
+}
+
+// A running sum whose exponent is that of its largest term so far, with `Means` weighted means beside it.
+template <class T, int Means>
+struct ScaledSum {
+  T m = 0, e = kZeroExponent<T>, mean[Means ? Means : 1] = {};
+
+  void add(T tm, T te, const T* tmean = nullptr) {
+    if (te > e) {
+      const T down = power2(e - te);
+      m *= down;
+      for (int i = 0; i < Means; ++i) mean[i] *= down;
+      e = te;
+    }
+    const T term = tm * power2(te - e);
+    m += term;
+    for (int i = 0; i < Means; ++i) mean[i] += term * tmean[i];
+  }
+};
+
 }  // namespace sl

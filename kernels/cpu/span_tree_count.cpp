@@ -73,12 +73,11 @@ class CountedTrees {
     if (i == j) splits.cover(0, 0, 0, 0);
     for (int64_t k = i; k < j; ++k) {
       const CountBox &a = at(i, k), &b = at(k + 1, j);
-      if (a.rows && b.rows) splits.cover(a.first1 + b.first1, a.last1() + b.last1(), a.first2 + b.first2, a.last2() + b.last2());
+      if (a.rows && b.rows) splits.cover(a, b);
     }
     CountBox& out = at(i, j);
     if (!splits.rows) return;
-    for (const Choice& c : choices_)
-      out.cover(splits.first1 + c.step1, splits.last1() + c.step1, splits.first2 + c.step2, splits.last2() + c.step2);
+    for (const Choice& c : choices_) out.cover(splits, c.step1, c.step2);
     if (!out.rows) return;
     tables_.place(out);
     const int64_t mark = tables_.mark();

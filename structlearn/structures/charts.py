@@ -10,6 +10,7 @@ from torch import Tensor
 from structlearn.errors import LabelError, ShapeError
 from structlearn.structures import checks
 from structlearn.structures.base import PAD
+from structlearn.structures.rules import Grammar
 from structlearn.trees import Tree
 
 
@@ -47,6 +48,14 @@ def left_branching(mask: Tensor) -> Tensor:
     place = torch.arange(mask.shape[-1], device=mask.device)
     used = (place[:, None] == 0) | (place[:, None] == place)
     return torch.where(used & mask, 0, PAD)
+
+
+def holds_tree(y: Tensor, lengths: Tensor) -> Tensor:
+    """Whether charts (..., B, N, N) hold something over the whole sentence, (..., B); so do empty sentences."""
+    if y.shape[-1] == 0:
+        return torch.ones(y.shape[:-2], dtype=torch.bool, device=y.device)
+    last = (lengths - 1).clamp(min=0).expand(y.shape[:-2]).unsqueeze(-1)
+    return (y[..., 0, :].gather(-1, last).squeeze(-1) != PAD) | (lengths == 0)
 
 
 def spans_of(chart: list[list[int]], words: int) -> list[tuple[int, int]]:
@@ -91,3 +100,88 @@ def trees(
             nodes[i, j] = Tree(name(chart[i][j], i, j), below)
         found.append(nodes[0, n - 1])
     return found
+
+
+def rules_of(symbols: Tensor, words: Tensor, grammar: Grammar) -> Tensor:
+    """The charts of derivations, given as nonterminals (..., N, N) over i < j and preterminals (..., N) over words."""
+    n = symbols.shape[-1]
+    nt = grammar.num_nonterminals
+    diagonal = torch.eye(n, dtype=torch.bool, device=symbols.device)
+    over = torch.where(diagonal, torch.where(words == PAD, PAD, words + nt)[..., None], symbols)
+    left, right = _children(over)
+    found = grammar.find(torch.stack([symbols, left, right], -1))
+    return torch.where(diagonal, words[..., None], torch.where((symbols == PAD) | (found < 0), PAD, found))
+
+
+def _children(over: Tensor) -> tuple[Tensor, Tensor]:
+    """What the parts of every i..j hold at its first cut into two that hold something, PAD if there is none."""
+    n = over.shape[-1]
+    beyond = torch.full_like(over[..., :1, :], PAD)
+    below = torch.cat([over[..., 1:, :], beyond], -2)  # [k, j]: what k+1..j holds
+    place = torch.arange(n, device=over.device)
+    inside = (place[:, None, None] <= place) & (place < place[:, None])  # [i, j, k]: i <= k < j
+    cut = (over != PAD)[..., :, None, :] & (below.mT != PAD)[..., None, :, :] & inside
+    first = cut.to(torch.uint8).argmax(-1, keepdim=True)
+    there = cut.any(-1)
+    left = over[..., :, None, :].expand(cut.shape).gather(-1, first).squeeze(-1)
+    right = below.mT[..., None, :, :].expand(cut.shape).gather(-1, first).squeeze(-1)
+    return left.masked_fill(~there, PAD), right.masked_fill(~there, PAD)
+
+
+def check_derivations(y: Tensor, mask: Tensor, grammar: Grammar) -> None:
+    """What ``y`` holds inside ``mask`` must be one derivation of the grammar a sentence."""
+    if torch.compiler.is_compiling() or y.shape[-1] == 0:
+        return
+    diagonal = torch.eye(y.shape[-1], dtype=torch.bool, device=y.device)
+    words = torch.where(diagonal, y, PAD)
+    check_trees(y.masked_fill(~mask, PAD), mask, max(grammar.num_rules, grammar.num_preterminals))
+    for chart, size, where in ((words, grammar.num_preterminals, diagonal), (y, grammar.num_rules, ~diagonal)):
+        wrong = (chart != PAD) & (chart >= size) & mask & where
+        if bool(wrong.any()):
+            raise checks.bad_label("y", y, wrong.nonzero()[0].tolist(), size)
+    inner = (y != PAD) & mask & ~diagonal
+    if not bool(inner.any()):
+        return
+    rule = grammar.rules.to(y.device)[y.masked_fill(~inner, 0)]
+    symbols = torch.where(inner, rule[..., 0], torch.where(diagonal & mask, y + grammar.num_nonterminals, PAD))
+    left, right = _children(symbols)
+    wrong = inner & ((left != rule[..., 1]) | (right != rule[..., 2]))
+    if bool(wrong.any()):
+        raise not_derived(y, wrong.nonzero()[0].tolist())
+
+
+def not_derived(y: Tensor, place: Sequence[int]) -> LabelError:
+    """The error for a rule whose children are not what stands below it."""
+    got = f"rule {int(y[tuple(place)])} over other children at {tuple(place)}"
+    return LabelError("y", "a derivation of the grammar", got, "each rule's children must be the symbols below it")
+
+
+def from_trees(given: Sequence[Tree], grammar: Grammar, size: int) -> Tensor:
+    """Trees in normal form over at most ``size`` words, whose labels are the grammar's names, as charts (B, N, N)."""
+    inner = {name: i for i, name in enumerate(grammar.nonterminals)}
+    single = {name: i for i, name in enumerate(grammar.preterminals)}
+    symbols = torch.full((len(given), size, size), PAD)
+    words = torch.full((len(given), size), PAD)
+    for b, tree in enumerate(given):
+        spans = tree.spans(preterminals=True)
+        if spans[0].end >= size:
+            raise ShapeError(
+                "trees", f"at most {size} words", f"{spans[0].end + 1} in tree {b}", "make the chart larger"
+            )
+        for node, (i, j, label) in zip(tree.preorder(), spans, strict=True):
+            number = (single if node.is_preterminal else inner).get(label)
+            if number is None:
+                raise LabelError(
+                    "trees", "labels of the grammar", f"{label!r} in tree {b}", "extract it from these trees"
+                )
+            if node.is_preterminal:
+                words[b, i] = number
+            else:
+                symbols[b, i, j] = number
+    y = rules_of(symbols, words, grammar)
+    lost = (symbols != PAD) & (y == PAD)
+    if bool(lost.any()):
+        b, i, j = lost.nonzero()[0].tolist()
+        got = f"no rule for {grammar.nonterminals[int(symbols[b, i, j])]!r} over words {i}..{j} of tree {b}"
+        raise LabelError("trees", "binary trees that the grammar derives", got, "binarise them, or add the rule")
+    return y

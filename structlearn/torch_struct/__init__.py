@@ -6,6 +6,7 @@ structlearn      torch-struct
 ``LinearChain``  ``LinearChainCRF``
 ``SemiMarkov``   ``SemiMarkovCRF``
 ``SpanTree``     ``TreeCRF``
+``WeightedCFG``  ``SentCFG``
 ===============  ===================
 """
 
@@ -14,8 +15,8 @@ from __future__ import annotations
 from typing import Any
 
 from structlearn.errors import ArgumentError
-from structlearn.structures import LinearChain, SemiMarkov, SpanTree, Structure
-from structlearn.torch_struct import chain, semimarkov, span_tree
+from structlearn.structures import LinearChain, SemiMarkov, SpanTree, Structure, WeightedCFG
+from structlearn.torch_struct import chain, grammar, semimarkov, span_tree
 from structlearn.torch_struct.chain import ChainQueries as ChainQueries
 
 
@@ -27,9 +28,11 @@ def to_torch_struct(structure: Structure) -> Any:
         return semimarkov.to_torch_struct(structure)
     if isinstance(structure, SpanTree):
         return span_tree.to_torch_struct(structure)
+    if isinstance(structure, WeightedCFG):
+        return grammar.to_torch_struct(structure)
     raise ArgumentError(
         "structure",
-        "a LinearChain, SemiMarkov or SpanTree",
+        "a LinearChain, SemiMarkov, SpanTree or WeightedCFG",
         type(structure).__name__,
         "torch-struct has nothing that stands for it",
     )
@@ -44,9 +47,11 @@ def from_torch_struct(distribution: Any, *, backend: str = "auto") -> Structure:
         return semimarkov.from_torch_struct(distribution, backend=backend)
     if name == "TreeCRF":
         return span_tree.from_torch_struct(distribution, backend=backend)
+    if name == "SentCFG":
+        return grammar.from_torch_struct(distribution, backend=backend)
     raise ArgumentError(
         "distribution",
-        "a torch_struct.LinearChainCRF, SemiMarkovCRF or TreeCRF",
+        "a torch_struct.LinearChainCRF, SemiMarkovCRF, TreeCRF or SentCFG",
         name,
         "no structure here stands for it",
     )
