@@ -1,5 +1,6 @@
 """Structured output spaces: one class a space, each a readable torch dynamic program plus native kernels."""
 
+from structlearn.structures.alignment import Alignment as Alignment
 from structlearn.structures.base import Structure as Structure
 from structlearn.structures.categorical import Categorical as Categorical
 from structlearn.structures.chain import LinearChain as LinearChain

@@ -1,0 +1,301 @@
+// What every alignment kernel is given, and the geometry of the sweep that all of them make.
+//
+//   M[i][j] = max(M, X, Y)[i-1][j-1] + match[i-1][j-1]
+//   X[i][j] = max(max(M, Y)[i-1][j] + open_x[i-1], X[i-1][j] + gap_x[i-1])
+//   Y[i][j] = max(max(M, X)[i][j-1] + open_y[j-1], Y[i][j-1] + gap_y[j-1])
+//
+// over nodes (i, j) with i positions of x and j of y behind them (structlearn/structures/alignment.py),
+// and the same with sums of products.
+//
+// The sweep takes blocks of rows of x, one or more (the stack) to each lane of a vector. Lane r is
+// number l = L-1-r from the top, and at step t its rows are at column j = t - l, so a vector is a piece
+// of an anti-diagonal and its entries do not depend on each other: the row above a lane's first is the
+// last one of the next lane one step before, the row above any other is in the same lane. One row a
+// lane would wait for that shift (5 cycles of 10) at every step; with two the second row's work fills
+// the time. Lanes run against the rows so that columns run with them, y's gap scores load in order,
+// and the block's last row sits in lane 0, where storing it costs no shuffle. No sum is reordered, so
+// results equal the reference bit by bit.
+#pragma once
+#include <algorithm>
+#include <cstdint>
+#include <numeric>
+#include <vector>
+
+#include "parallel.h"
+#include "rows.h"
+
+namespace sl {
+
+constexpr int64_t kPadOp = -100;
+enum AlignmentMode : int64_t { kGlobal = 0, kLocal = 1, kSemiglobal = 2 };
+
+// Plain data, filled by structlearn/ops/alignment.py: the field order there must match.
+struct AlignmentArgs {
+  const void *match, *gap_x, *gap_y, *open_x, *open_y;  // open_x and open_y are null with linear gaps
+  const int64_t *x_lengths, *y_lengths;                 // null: all N, all M
+  int64_t B, N, M;
+  int64_t match_b, match_n;  // strides in elements; columns are contiguous
+  int64_t gap_x_b, gap_x_n, gap_y_b, gap_y_m, open_x_b, open_x_n, open_y_b, open_y_m;
+  int64_t mode, band;  // band -1: none
+  int64_t threads;
+};
+
+// One pair of the batch: its sizes and its gap scores in contiguous rows that vectors can read past.
+template <class T>
+struct Pair {
+  static constexpr int L = kLanes<T>;
+  const T* match = nullptr;
+  int64_t b = 0, n = 0, m = 0, row = 0, mode = 0, N = 0, M = 0;
+  int64_t low = 0, high = 0;  // cells with low <= j - i <= high are in the band
+  Buffer<T> store;
+  T *gap_x = nullptr, *open_x = nullptr;  // n entries, then 2 L zeros
+  T *gap_y = nullptr, *open_y = nullptr;  // L zeros in front of them too
+  bool same_y = false;                    // y's gap scores are the same at every position
+
+  void set(const AlignmentArgs& a, int64_t b_) {
+    b = b_, N = a.N, M = a.M, mode = a.mode, row = a.match_n;
+    n = a.x_lengths ? a.x_lengths[b] : a.N;
+    m = a.y_lengths ? a.y_lengths[b] : a.M;
+    match = static_cast<const T*>(a.match) + b * a.match_b;
+    low = a.band < 0 ? -n - m : std::min<int64_t>(0, m - n) - a.band;
+    high = a.band < 0 ? n + m : std::max<int64_t>(0, m - n) + a.band;
+    const bool affine = a.open_x;
+    same_y = a.gap_y_m == 0 && (!affine || a.open_y_m == 0);
+    const int64_t each_x = n + 2 * L, each_y = m + 3 * L;
+    store.resize(2 * (each_x + each_y));
+    T* p = store.data;
+    const auto fill = [&](const void* from, int64_t stride_b, int64_t stride, int64_t size, int64_t front, int64_t whole) {
+      T* start = p + front;
+      std::fill_n(p, whole, T(0));
+      p += whole;
+      const T* source = static_cast<const T*>(from) + b * stride_b;
+      for (int64_t i = 0; i < size; ++i) start[i] = source[i * stride];
+      return start;
+    };
+    gap_y = fill(a.gap_y, a.gap_y_b, a.gap_y_m, m, L, each_y);
+    open_y = affine ? fill(a.open_y, a.open_y_b, a.open_y_m, m, L, each_y) : gap_y;
+    gap_x = fill(a.gap_x, a.gap_x_b, a.gap_x_n, n, 0, each_x);
+    open_x = affine ? fill(a.open_x, a.open_x_b, a.open_x_n, n, 0, each_x) : gap_x;
+  }
+
+  int64_t blocks(int64_t rows) const { return (n + rows - 1) / rows; }
+  bool node_in_band(int64_t i, int64_t j) const { return low <= j - i && j - i <= high; }
+};
+
+// The steps of one block of rows: all its cells are inside the matrix and the band in [inner_begin,
+// inner_end), and every other step has to mask.
+struct Steps {
+  int64_t i0, rows, begin, end, inner_begin, inner_end;
+
+  // `stack` rows a lane.
+  template <class T>
+  Steps(const Pair<T>& p, int64_t block, int64_t stack) {
+    constexpr int64_t L = kLanes<T>;
+    const int64_t all = stack * L;
+    i0 = block * all, rows = std::min<int64_t>(all, p.n - i0);
+    begin = std::max<int64_t>(0, i0 + p.low);
+    end = std::min(p.m - 1, i0 + rows - 1 + p.high) + (rows - 1) / stack + 1;
+    inner_begin = std::max(L - 1, i0 + all - 1 + p.low + L - 1);
+    inner_end = rows < all ? 0 : std::min(p.m - 1, i0 + p.high) + 1;
+    // Free ends: the last column and the last row have gap scores of their own.
+    if (p.mode == kSemiglobal) inner_end = rows + i0 == p.n ? 0 : std::min(inner_end, p.m - 1);
+  }
+  int64_t count() const { return std::max<int64_t>(0, end - begin); }
+};
+
+// Pairs by falling cost, so that the last ones to run are short.
+inline std::vector<int64_t> by_cost(const AlignmentArgs& a, int64_t* work) {
+  std::vector<int64_t> order(a.B), cost(a.B);
+  std::iota(order.begin(), order.end(), int64_t(0));
+  for (int64_t b = 0; b < a.B; ++b) {
+    const int64_t n = a.x_lengths ? a.x_lengths[b] : a.N, m = a.y_lengths ? a.y_lengths[b] : a.M;
+    cost[b] = n * (a.band < 0 ? m : std::min(m, 2 * a.band + 1 + std::abs(m - n)));
+  }
+  *work = std::accumulate(cost.begin(), cost.end(), int64_t(0));
+  std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return cost[i] > cost[j]; });
+  return order;
+}
+
+// Runs body(b, worker) for every pair. Waking a worker costs about as much as this many cells.
+template <class F>
+inline void for_pairs(const AlignmentArgs& a, int64_t cells_worth_a_thread, F&& body) {
+  int64_t work = 0;
+  const std::vector<int64_t> order = by_cost(a, &work);
+  const int threads = work < cells_worth_a_thread ? 1 : int(std::max<int64_t>(1, std::min(a.threads, a.B)));
+  parallel_for(a.B, threads, [&](int64_t i, int worker) { body(order[i], worker); });
+}
+
+// v[1], ..., v[L-1], *in: every lane takes the value of the lane above it.
+template <class T>
+inline Vec<T> from_above(Vec<T> v, const T* in) {
+#if defined(__AVX512F__)
+  // The form with a full mask: GCC 12 warns of an undefined register in the plain one.
+  if constexpr (sizeof(T) == 4)
+    return (Vec<T>)_mm512_maskz_alignr_epi32(0xffff, (__m512i)_mm512_castps128_ps512(_mm_load_ss(in)), (__m512i)v, 1);
+  else
+    return (Vec<T>)_mm512_maskz_alignr_epi64(0xff, (__m512i)_mm512_castpd128_pd512(_mm_load_sd(in)), (__m512i)v, 1);
+#else
+  IVec<T> pick;
+  for (int r = 0; r < kLanes<T>; ++r) pick[r] = r + 1;
+  return __builtin_shuffle(v, splat(*in), pick);
+#endif
+}
+
+// Bit r is set where a[r] >= b[r] (or >).
+#if defined(__AVX512F__)
+inline unsigned bits_ge(Vec<float> a, Vec<float> b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GE_OQ); }
+inline unsigned bits_gt(Vec<float> a, Vec<float> b) { return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_GT_OQ); }
+inline unsigned bits_ge(Vec<double> a, Vec<double> b) { return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_GE_OQ); }
+inline unsigned bits_gt(Vec<double> a, Vec<double> b) { return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_GT_OQ); }
+#else
+inline unsigned sign_bits(IVec<float> x) {
+#if defined(__AVX2__)
+  return _mm256_movemask_ps((__m256)x);
+#elif defined(__x86_64__)
+  return _mm_movemask_ps((__m128)x);
+#else
+  unsigned bits = 0;
+  for (int r = 0; r < kLanes<float>; ++r) bits |= unsigned(x[r] < 0) << r;
+  return bits;
+#endif
+}
+inline unsigned sign_bits(IVec<double> x) {
+#if defined(__AVX2__)
+  return _mm256_movemask_pd((__m256d)x);
+#elif defined(__x86_64__)
+  return _mm_movemask_pd((__m128d)x);
+#else
+  unsigned bits = 0;
+  for (int r = 0; r < kLanes<double>; ++r) bits |= unsigned(x[r] < 0) << r;
+  return bits;
+#endif
+}
+template <class V>
+inline unsigned bits_ge(V a, V b) { return sign_bits(a >= b); }
+template <class V>
+inline unsigned bits_gt(V a, V b) { return sign_bits(a > b); }
+#endif
+
+// Number of each lane from the top, L-1, ..., 0; a lane's column at step t is t minus that.
+template <class T>
+inline IVec<T> lane_numbers() {
+  IVec<T> l;
+  for (int r = 0; r < kLanes<T>; ++r) l[r] = kLanes<T> - 1 - r;
+  return l;
+}
+
+#if defined(__AVX512F__)
+// Bit k is set where 0 <= first + k < size.
+template <class T>
+inline unsigned window_mask(int64_t first, int64_t size) {
+  const auto below = [](int64_t k) { return (1u << std::clamp<int64_t>(k, 0, kLanes<T>)) - 1; };
+  return below(size - first) & ~below(-first);
+}
+#endif
+
+// Entries first..first+L-1 of a row that has entries 0..size-1; the others read as 0.
+template <class T>
+inline Vec<T> load_window(const T* row, int64_t first, int64_t size) {
+#if defined(__AVX512F__)
+  const unsigned mask = window_mask<T>(first, size);
+  if constexpr (sizeof(T) == 4) return (Vec<T>)_mm512_maskz_loadu_ps(__mmask16(mask), row + first);
+  else return (Vec<T>)_mm512_maskz_loadu_pd(__mmask8(mask), row + first);
+#else
+  constexpr int64_t L = kLanes<T>;
+  if (first >= 0 && first + L <= size) return load(row + first);
+  Vec<T> v{};
+  for (int64_t k = std::max<int64_t>(0, -first); k < L && first + k < size; ++k) v[k] = row[first + k];
+  return v;
+#endif
+}
+
+template <class T>
+inline void store_window(T* row, int64_t first, int64_t size, Vec<T> v) {
+#if defined(__AVX512F__)
+  const unsigned mask = window_mask<T>(first, size);
+  if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(row + first, __mmask16(mask), (__m512)v);
+  else _mm512_mask_storeu_pd(row + first, __mmask8(mask), (__m512d)v);
+#else
+  constexpr int64_t L = kLanes<T>;
+  if (first >= 0 && first + L <= size) return store(row + first, v);
+  for (int64_t k = std::max<int64_t>(0, -first); k < L && first + k < size; ++k) row[first + k] = v[k];
+#endif
+}
+
+// Transposes L vectors of L lanes: log2 L rounds, each exchanging halves of pairs.
+#if defined(__AVX512F__)
+// Within 128-bit quarters first, then between them: shuffles without an index register, which cost one
+// operation where the two-source permutations that the general form compiles to cost two.
+inline void transpose(Vec<float>* v) {
+  __m512 a[16], b[16];
+#pragma GCC unroll 8
+  for (int k = 0; k < 8; ++k) {
+    a[2 * k] = _mm512_unpacklo_ps((__m512)v[2 * k], (__m512)v[2 * k + 1]);
+    a[2 * k + 1] = _mm512_unpackhi_ps((__m512)v[2 * k], (__m512)v[2 * k + 1]);
+  }
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    const __m512d lo = (__m512d)a[4 * k], hi = (__m512d)a[4 * k + 1], lo2 = (__m512d)a[4 * k + 2], hi2 = (__m512d)a[4 * k + 3];
+    b[4 * k] = (__m512)_mm512_unpacklo_pd(lo, lo2);
+    b[4 * k + 1] = (__m512)_mm512_unpackhi_pd(lo, lo2);
+    b[4 * k + 2] = (__m512)_mm512_unpacklo_pd(hi, hi2);
+    b[4 * k + 3] = (__m512)_mm512_unpackhi_pd(hi, hi2);
+  }
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    a[k] = _mm512_shuffle_f32x4(b[k], b[4 + k], 0x88);
+    a[4 + k] = _mm512_shuffle_f32x4(b[k], b[4 + k], 0xdd);
+    a[8 + k] = _mm512_shuffle_f32x4(b[8 + k], b[12 + k], 0x88);
+    a[12 + k] = _mm512_shuffle_f32x4(b[8 + k], b[12 + k], 0xdd);
+  }
+#pragma GCC unroll 4
+  for (int k = 0; k < 4; ++k) {
+    v[k] = (Vec<float>)_mm512_shuffle_f32x4(a[k], a[8 + k], 0x88);
+    v[4 + k] = (Vec<float>)_mm512_shuffle_f32x4(a[4 + k], a[12 + k], 0x88);
+    v[8 + k] = (Vec<float>)_mm512_shuffle_f32x4(a[k], a[8 + k], 0xdd);
+    v[12 + k] = (Vec<float>)_mm512_shuffle_f32x4(a[4 + k], a[12 + k], 0xdd);
+  }
+}
+#endif
+template <class V>
+inline void transpose(V* v) {
+  using T = std::decay_t<decltype(v[0][0])>;
+  constexpr int L = kLanes<T>;
+#pragma GCC unroll 4
+  for (int h = 1; h < L; h *= 2) {
+    IVec<T> low, high;
+    for (int r = 0; r < L; ++r) {
+      low[r] = r & h ? L + r - h : r;
+      high[r] = r & h ? L + r : r + h;
+    }
+#pragma GCC unroll 16
+    for (int k = 0; k < L; ++k) {
+      if (k & h) continue;
+      const Vec<T> a = v[k], b = v[k + h];
+      v[k] = __builtin_shuffle(a, b, low);
+      v[k + h] = __builtin_shuffle(a, b, high);
+    }
+  }
+}
+
+// The match scores of L steps from t0 on, one vector a step, for row q of every lane's `Stack` rows.
+template <int Stack, class T>
+inline void load_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, T* tile) {
+  constexpr int64_t L = kLanes<T>, kBlock = Stack * L;
+  const auto row = [&](int r) { return i0 + Stack * (L - 1 - r) + q; };
+  // The same columns of the next block: short rows end before the hardware has learnt its streams.
+  if (row(0) + kBlock < p.n && t0 < p.m)
+    for (int r = 0; r < L; ++r) __builtin_prefetch(p.match + (row(r) + kBlock) * p.row + t0, 0, 2);
+  Vec<T> v[L];
+  if (row(0) < p.n && t0 >= L - 1 && t0 + L <= p.m) {
+#pragma GCC unroll 16
+    for (int r = 0; r < L; ++r) v[r] = load(p.match + row(r) * p.row + t0 - (L - 1) + r);
+  } else {
+    for (int r = 0; r < L; ++r) v[r] = load_window(p.match + std::min(row(r), p.n - 1) * p.row, t0 - (L - 1) + r, p.m);
+  }
+  transpose(v);
+#pragma GCC unroll 16
+  for (int k = 0; k < L; ++k) store(tile + k * L, v[k]);
+}
+
+}  // namespace sl

@@ -1,0 +1,399 @@
+// Gradient of sum_b g_b log Z_b. Block by block from the last, the forward steps are done again from
+// the row of nodes in front of the block (alignment_sum.h) and kept; then the same steps run backwards:
+//   bM[i][j] = u[i+1][j+1] + open_x bX[i+1][j] + open_y bY[i][j+1],   u = e^match bM,
+//   bX[i][j] = the same with gap_x,   bY[i][j] = the same with gap_y,
+// each lane with an exponent of its own, as in the forward steps. A part's marginal is what leads to it
+// times its weight times what follows, over Z. About 2.5 times the work of the forward pass.
+#include <memory>
+
+#include "alignment_exact.h"
+#include "alignment_sum.h"
+
+namespace sl {
+namespace {
+
+// v[L-1], v[0], ..., v[L-2]: every lane takes the value of the row below it, lane 0 that of the top row.
+template <class T>
+inline Vec<T> rotate(Vec<T> v) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return (Vec<T>)_mm512_maskz_alignr_epi32(0xffff, (__m512i)v, (__m512i)v, 15);
+  else return (Vec<T>)_mm512_maskz_alignr_epi64(0xff, (__m512i)v, (__m512i)v, 7);
+#else
+  IVec<T> pick;
+  for (int r = 0; r < kLanes<T>; ++r) pick[r] = (r + kLanes<T> - 1) % kLanes<T>;
+  return __builtin_shuffle(v, pick);
+#endif
+}
+
+template <class T>
+inline Vec<T> with_first(Vec<T> v, T x) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return (Vec<T>)_mm512_mask_broadcastss_ps((__m512)v, 1, _mm_set_ss(x));
+  else return (Vec<T>)_mm512_mask_broadcastsd_pd((__m512d)v, 1, _mm_set_sd(x));
+#else
+  v[0] = x;
+  return v;
+#endif
+}
+
+// The row of cells below a block: u, bX and their exponents by column, zeros around them.
+template <class T>
+struct Below {
+  Buffer<T> u, x, e;
+  void reset(int64_t m) {
+    for (auto* row : {&u, &x, &e}) row->resize(m + 3 * kLanes<T>), std::fill_n(row->data, m + 3 * kLanes<T>, T(0));
+  }
+  static T* at(Buffer<T>& row) { return row.data + kLanes<T>; }
+};
+
+template <class T, bool Affine, bool Local>
+class BackSweep {
+  static constexpr int64_t L = kLanes<T>;
+  using V = Vec<T>;
+  using I = IVec<T>;
+  using Int = LaneInt<T>;
+  using Record = StepRecord<T>;
+
+ public:
+  // Z = z * 2^e; out.match and the rest are this pair's own rows.
+  void set(const Pair<T>& pair, const GapWeights<T>& weights, Wide z, T weight, const AlignmentGradient<T>& out) {
+    p_ = &pair, w_ = &weights, out_ = &out, ze_ = Int(z.e), scale_ = T(double(weight) / z.m);
+    below_.reset(pair.m), top_.reset(pair.m);
+    column_open_.resize(pair.m + 3 * L), column_gap_.resize(pair.m + 3 * L);
+    std::fill_n(column_open_.data, pair.m + 3 * L, T(0)), std::fill_n(column_gap_.data, pair.m + 3 * L, T(0));
+    first_u_.assign(pair.n, {}), first_y_.assign(pair.n, {});
+    out.clear_padding(pair);
+  }
+
+  bool block(int64_t k, Record& record) {
+    const Steps steps(*p_, k, 1);
+    std::swap(below_, top_);
+    if (p_->low > -p_->n - p_->m) top_.reset(p_->m);  // in a band some columns stay unvisited
+    start_block(steps);
+    if (!link(steps.end - 1)) return false;
+    alignas(kBytes) T tile[L * L];
+    const int64_t tiles = (steps.count() + L - 1) / L;
+    for (int64_t c = tiles - 1; c >= 0; --c) {
+      const int64_t t0 = steps.begin + c * L, t1 = std::min(t0 + L, steps.end);
+      const bool plain = steps.rows == L && t0 >= std::max(L, steps.inner_begin) && t1 < steps.inner_end;
+      if (!(plain ? run<true>(steps, t0, t1, tile, record) : run<false>(steps, t0, t1, tile, record))) return false;
+      for (int64_t t = t1; t < t0 + L; ++t) store(tile + (t - t0) * L, V{});
+      write_tile(steps, t0, tile);
+    }
+    finish_block(steps);
+    return true;
+  }
+
+  // Gaps along the border, whose nodes no lane visits, and the gap scores of y; false if the sums that
+  // meet in node (0, 0) do not give Z again.
+  bool finish(const SumSweep<T, Affine, Local>& forward, Wide z, T weight) {
+    for (int64_t j = 0; j < p_->m; ++j) {
+      out_->gap_y[j] = (Affine ? column_gap_ : column_open_).data[L + j] * w_->gap_y[j];
+      if (Affine) out_->open_y[j] = column_open_.data[L + j] * w_->open_y[j];
+    }
+    if (p_->mode != kGlobal) return true;
+    const auto wide = [](T x) { return Wide::exp(double(x)); };
+    const auto share = [&](Wide x) { return T(double(weight) * x.at(z.e) / z.m); };
+    const auto top = [&](Buffer<T>& row, int64_t j) { return Wide::of(double(Below<T>::at(row)[j]), int64_t(Below<T>::at(top_.e)[j])); };
+    const int64_t n = p_->n, m = p_->m;
+    Wide follows;
+    for (int64_t i = n; i >= 1; --i) {
+      follows = follows * wide(i < n ? p_->gap_x[i] : T(0)) + (i < n ? first_u_[i] : Wide{}) + wide(p_->open_y[0]) * first_y_[i - 1];
+      if (!p_->node_in_band(i, 0)) follows = {};
+      (i == 1 && Affine ? out_->open_x : out_->gap_x)[i - 1] += share(forward.column(i) * follows);
+    }
+    const Wide down = wide(p_->open_x[0]) * follows;
+    follows = {};
+    double sum = 0;
+    for (int64_t j = 1; j <= m; ++j) sum += double(j == 1 ? p_->open_y[0] : p_->gap_y[j - 1]);
+    for (int64_t j = m; j >= 1; --j) {
+      follows = follows * wide(j < m ? p_->gap_y[j] : T(0)) + (j < m ? top(top_.u, j) : Wide{}) + wide(p_->open_x[0]) * top(top_.x, j - 1);
+      if (!p_->node_in_band(0, j)) follows = {};
+      (j == 1 && Affine ? out_->open_y : out_->gap_y)[j - 1] += share(Wide::exp(sum) * follows);
+      sum -= double(j == 1 ? p_->open_y[0] : p_->gap_y[j - 1]);
+    }
+    const Wide whole = top(top_.u, 0) + down + wide(p_->open_y[0]) * follows;
+    return std::abs(whole.at(z.e) / z.m - 1) < (sizeof(T) == 4 ? 1e-2 : 1e-6);
+  }
+
+ private:
+  struct State {
+    V m, x, y, u, below_u;  // bM, bX, bY and u of the step behind, and u of the rows below two steps behind
+    V open_x, gap_x, column_open, column_gap;
+  };
+
+  void start_block(const Steps& steps) {
+    const int64_t i0 = steps.i0;
+    s_ = State{};
+    for (int r = 0; r < L; ++r) {
+      const int64_t i = i0 + L - 1 - r, next = std::min(i + 1, p_->n - 1);
+      open_below_[r] = w_->open_x[next], gap_below_[r] = w_->gap_x[next];
+      first_[r] = Int(std::max<int64_t>(0, i + p_->low));
+      last_[r] = i < p_->n ? Int(std::min(p_->m - 1, i + p_->high)) : Int(-1);
+      has_below_[r] = i + 1 < p_->n ? Int(-1) : Int(0);
+    }
+    // The node behind the bottom row's last one, diagonally.
+    const int64_t column = steps.end - (L - 1);
+    e_ = I{} + Int(Below<T>::at(below_.e)[std::clamp<int64_t>(column, 0, p_->m - 1)]);
+    if (steps.rows == L) s_.below_u[0] = Below<T>::at(below_.u)[column];
+    set_end();
+    event_ = -1;
+  }
+  void set_end() {
+    const Int most = ExpConst<T>::bias;
+    end_ = power_of_two<T>(e_ < -most ? I{} + most : -e_);
+  }
+
+  // Factors from the lane below, for the exponents as they are and the column that step t takes in.
+  bool link(int64_t t) {
+    const T* e = Below<T>::at(below_.e);
+    taken_ = e[std::clamp<int64_t>(t - (L - 1), 0, p_->m - 1)];
+    Vec<T> bits;
+    std::memcpy(&bits, &e_, sizeof bits);
+    bits = rotate<T>(bits);
+    I difference;
+    std::memcpy(&difference, &bits, sizeof difference);
+    difference[0] = Int(taken_);
+    difference -= e_;
+    const Int limit = ExpConst<T>::bias - 27;
+    const I active = (Int(t) - lane_rows_ >= first_) & has_below_;  // the others have run their row, or are the last
+    const I far = ((difference > limit) | (difference < -limit)) & active;
+    factor_ = power_of_two<T>(active & ~far ? difference : I{});
+    return !any_set(far);
+  }
+  static bool any_set(I x) {
+    Int any = 0;
+    for (int r = 0; r < L; ++r) any |= x[r];
+    return any != 0;
+  }
+
+  bool normalise(I inside) {
+    const I fine = (s_.m >= w_->safe) & (s_.m <= std::numeric_limits<T>::max());
+    if (any_set(inside & ~fine)) return false;
+    const I e = inside ? exponents<T>(s_.m) : I{};
+    const V scale = power_of_two<T>(-e);
+    s_.m *= scale, s_.x *= scale, s_.y *= scale, s_.u *= scale, s_.below_u *= scale;
+    e_ += e;
+    // As in the forward steps, for lanes that the backward ones have not reached.
+    const I before = e_;
+    for (int r = 1; r < L; ++r)
+      if (!inside[r] && !(s_.m[r] > 0)) e_[r] = e_[r - 1];
+    const I moved = before - e_;
+    const Int limit = ExpConst<T>::bias - 27;
+    if (any_set(((moved > limit) | (moved < -limit)) & (s_.below_u > T(0)))) return false;
+    s_.below_u *= power_of_two<T>(moved > limit ? I{} : moved);
+    if (Local) set_end();
+    return true;
+  }
+
+  // g 2^(exponents of both directions) / Z.
+  bool weigh(const I& alpha, const I& inside) {
+    const I e = alpha + e_ - ze_;
+    const I over = e > Int(ExpConst<T>::bias);
+    factor_out_ = power_of_two<T>(over ? I{} : e) * scale_;
+    return !any_set(over & inside);
+  }
+
+  template <bool Plain>
+  bool run(const Steps& steps, int64_t t0, int64_t t1, T* tile, Record& record) {
+    State s = s_;
+    const V low = splat<T>(kLow<T>), high = splat<T>(kHigh<T>), one = splat<T>(1);
+    const I first = first_, last = last_, rows = lane_rows_;
+    const int64_t m_size = p_->m, L1 = L - 1;
+    const bool semiglobal = p_->mode == kSemiglobal;
+    const I last_row = rows == Int(p_->n - 1 - steps.i0);
+    const T *below_u = Below<T>::at(below_.u) - L1, *below_x = Below<T>::at(below_.x) - L1, *below_e = Below<T>::at(below_.e) - L1;
+    T *top_u = Below<T>::at(top_.u) + 1, *top_x = Below<T>::at(top_.x) + 1, *top_e = Below<T>::at(top_.e) + 1;
+    T *columns_open = column_open_.data + L + 1, *columns_gap = column_gap_.data + L + 1;
+    const T *open_y = w_->open_y + 1 - L1, *gap_y = w_->gap_y + 1 - L1;
+    V factor, open_in, gap_in, end, out = factor_out_;
+    T taken, own;
+    int32_t event = event_;
+    const auto reload = [&] {
+      factor = factor_, end = end_, open_in = open_below_ * factor, gap_in = gap_below_ * factor;
+      taken = taken_, own = T(e_[L - 1]);
+    };
+    reload();
+    for (int64_t t = t1 - 1; t >= t0; --t) {
+      if (below_e[Plain ? t : std::clamp<int64_t>(t, L1, m_size + L1 - 1)] != taken) {
+        if (!link(t)) return false;
+        reload();
+      }
+      V open_below = open_in, gap_below = gap_in, open_right = load(open_y + t), gap_right = load(gap_y + t);
+      I inside = I{} - Int(1), last_column{};
+      if (!Plain) {
+        const I j = Int(t) - rows;
+        inside = (j >= first) & (j <= last), last_column = j == Int(m_size - 1);
+        if (semiglobal) {
+          open_below = last_column ? factor : open_in, gap_below = last_column ? factor : gap_in;
+          open_right = last_row ? one : open_right, gap_right = last_row ? one : gap_right;
+        }
+      }
+      const V around_u = rotate<T>(s.u), around_x = rotate<T>(s.x);
+      if (Plain || t + 1 < m_size) top_u[t] = around_u[0], top_x[t] = around_x[0], top_e[t] = own;
+      const V diagonal = s.below_u, below = with_first<T>(around_x, below_x[t]);
+      s.below_u = with_first<T>(around_u, below_u[t]) * factor;
+      V m, x, y;
+      if (Affine) {
+        const V down = below * open_below + diagonal, right = s.y * open_right;
+        m = down + right;
+        x = below * gap_below + (diagonal + right);
+        y = s.y * gap_right + down;
+      } else {
+        m = x = y = below * gap_below + (s.x * gap_right + diagonal);
+      }
+      if (Local) m += end;
+      if (!Plain) {
+        const I corner = last_column & last_row;
+        if (!Local) m = corner ? end : m, x = corner ? end : x, y = corner ? end : y;
+        m = inside ? m : V{}, x = inside ? x : V{}, y = inside ? y : V{};
+      }
+      const T* kept = record.at(t);
+      s.m = m, s.x = x, s.y = y;
+      s.u = load(kept + Record::kWeight * L) * m;
+
+      const int32_t now = record.event[t - record.begin];
+      if (!Plain || now != event) {
+        if (!weigh(record.exponents[now], inside)) return false;
+        out = factor_out_, event = now;
+      }
+      store(tile + (t - t0) * L, load(kept + Record::kBefore * L) * (s.u * out));
+      V gx = x * out, gy = y * out;
+      if (!Plain && semiglobal) gx = last_column ? V{} : gx, gy = last_row ? V{} : gy;
+      s.open_x += load(kept + Record::kAboveMY * L) * gx;
+      if (Affine) s.gap_x += load(kept + Record::kAboveX * L) * gx;
+      s.column_open = rotate<T>(s.column_open);
+      if (Affine) s.column_gap = rotate<T>(s.column_gap);
+      if (Plain || t + 1 < m_size) {
+        columns_open[t] += s.column_open[0];
+        if (Affine) columns_gap[t] += s.column_gap[0];
+      }
+      s.column_open = with_first<T>(s.column_open, T(0)) + load(kept + Record::kLeftMX * L) * gy;
+      if (Affine) s.column_gap = with_first<T>(s.column_gap, T(0)) + load(kept + Record::kLeftY * L) * gy;
+
+      if (!Plain && t < steps.rows) {  // this lane is in column 0
+        const int r = int(L1 - t);
+        first_u_[steps.i0 + t] = Wide::of(double(s.u[r]), e_[r]);
+        first_y_[steps.i0 + t] = Wide::of(double(y[r]), e_[r]);
+      }
+      const V checked = Plain ? m : (inside ? m : one);
+      if (__builtin_expect(any_outside<T>(checked, low, high), 0)) {
+        s_ = s;
+        if (!normalise(inside) || !link(t - 1)) return false;
+        s = s_, event = -1;
+        reload();
+      }
+    }
+    s_ = s, event_ = Plain ? event : -1;
+    return true;
+  }
+
+  void write_tile(const Steps& steps, int64_t t0, const T* tile) const {
+    V v[L];
+#pragma GCC unroll 16
+    for (int k = 0; k < L; ++k) v[k] = load(tile + k * L);
+    transpose(v);
+    for (int64_t row = 0; row < steps.rows; ++row)
+      store_window(out_->match + (steps.i0 + row) * p_->M, t0 - row, p_->m, v[L - 1 - row]);
+  }
+
+  void finish_block(const Steps& steps) {
+    for (int64_t row = 0; row < steps.rows; ++row) {
+      const int64_t i = steps.i0 + row, r = L - 1 - row;
+      out_->gap_x[i] = (Affine ? s_.gap_x : s_.open_x)[r] * w_->gap_x[i];
+      if (Affine) out_->open_x[i] = s_.open_x[r] * w_->open_x[i];
+    }
+    for (int r = 0; r < L; ++r) {
+      column_open_.data[L + steps.begin - (L - 1) + r] += s_.column_open[r];
+      if (Affine) column_gap_.data[L + steps.begin - (L - 1) + r] += s_.column_gap[r];
+    }
+    Below<T>::at(top_.u)[steps.begin] = s_.u[L - 1], Below<T>::at(top_.x)[steps.begin] = s_.x[L - 1];
+    Below<T>::at(top_.e)[steps.begin] = T(e_[L - 1]);
+  }
+
+  const Pair<T>* p_ = nullptr;
+  const GapWeights<T>* w_ = nullptr;
+  const AlignmentGradient<T>* out_ = nullptr;
+  State s_;
+  V open_below_, gap_below_, factor_, factor_out_, end_;
+  I e_, first_, last_, has_below_;
+  const I lane_rows_ = lane_numbers<T>();
+  Int ze_ = 0;
+  T scale_ = 0, taken_ = 0;  // g / z; the exponent of the column that comes in from below
+  int32_t event_ = -1;       // of the forward steps, for which factor_out_ holds
+  Below<T> below_, top_;
+  Buffer<T> column_open_, column_gap_;     // of y's gaps, by column
+  std::vector<Wide> first_u_, first_y_;    // u and bY in column 0
+};
+
+template <class T, bool Affine, bool Local>
+struct Backward {
+  Pair<T> pair;
+  GapWeights<T> weights;
+  SumSweep<T, Affine, Local> forward;
+  BackSweep<T, Affine, Local> back;
+  StepRecord<T> record;
+  std::vector<T> out_row;
+  ExactPair<T, false> exact;
+
+  bool fast(const Saved<T, Affine>& saved, T weight, const AlignmentGradient<T>& out) {
+    const Wide z{double(saved.mantissa()), int64_t(saved.exponent())};
+    weights.set(pair, Affine);
+    forward.set(pair, weights);
+    back.set(pair, weights, z, weight, out);
+    out_row.resize(3 * saved.width);
+    T *my = out_row.data(), *x = my + saved.width, *e = x + saved.width;
+    for (int64_t k = pair.blocks(kLanes<T>) - 1; k >= 0; --k) {
+      if (!forward.block(k, saved.my(k), saved.x(k), saved.e(k), my, x, e, &record)) return false;
+      if (!back.block(k, record)) return false;
+    }
+    return back.finish(forward, z, weight);
+  }
+
+  void run(const AlignmentArgs& args, int64_t b, T* saved_row, T weight, const AlignmentGradient<T>& out) {
+    pair.set(args, b);
+    const Saved<T, Affine> saved(saved_row, pair.M);
+    bool done = false;
+    if (saved.succeeded() > 0) {
+      FlushSubnormals flush;
+      done = fast(saved, weight, out);
+    }
+    if (done) return;
+    exact.forward(pair, Affine);
+    exact.backward(weight, out);
+  }
+};
+
+template <class T, bool Affine, bool Local>
+void run(const AlignmentArgs& args, T* saved, const T* grad, T* d_match, T* d_gap_x, T* d_gap_y, T* d_open_x, T* d_open_y) {
+  const int64_t size = Saved<T, Affine>::size(args.N, args.M);
+  std::vector<std::unique_ptr<Backward<T, Affine, Local>>> scratch(std::max<int64_t>(1, args.threads));
+  for_pairs(args, 10000, [&](int64_t b, int worker) {
+    if (!scratch[worker]) scratch[worker] = std::make_unique<Backward<T, Affine, Local>>();
+    scratch[worker]->run(args, b, saved + b * size, grad[b], {args, b, d_match, d_gap_x, d_gap_y, d_open_x, d_open_y});
+  });
+}
+
+template <class T>
+int64_t backward(const AlignmentArgs* a, T* saved, const T* grad, T* d_match, T* d_gap_x, T* d_gap_y, T* d_open_x, T* d_open_y) {
+  const bool local = a->mode == kLocal;
+  const auto with = [&](auto affine_, auto local_) {
+    run<T, decltype(affine_)::value, decltype(local_)::value>(*a, saved, grad, d_match, d_gap_x, d_gap_y, d_open_x, d_open_y);
+  };
+  const std::true_type yes;
+  const std::false_type no;
+  if (a->open_x) local ? with(yes, yes) : with(yes, no);
+  else local ? with(no, yes) : with(no, no);
+  return 0;
+}
+
+}  // namespace
+}  // namespace sl
+
+#define BACKWARD(suffix, T)                                                                                                 \
+  extern "C" int64_t sl_alignment_backward_##suffix(const sl::AlignmentArgs* a, T* saved, const T* grad, T* d_match,        \
+                                                    T* d_gap_x, T* d_gap_y, T* d_open_x, T* d_open_y) {                     \
+    return sl::backward<T>(a, saved, grad, d_match, d_gap_x, d_gap_y, d_open_x, d_open_y);                                  \
+  }
+BACKWARD(f32, float)
+BACKWARD(f64, double)
