@@ -290,13 +290,24 @@ class Opaque(sl.costs.Cost):
         return (gold != y).any(-1).float()
 
 
+@pytest.mark.parametrize("form", [("margin", False), ("margin", True), ("slack", False), ("slack", True)], ids=str)
+def test_search_over_two_statistics_finds_what_counting_finds(form: tuple[Any, bool]) -> None:
+    chain = sl.LinearChain(torch.randn(9, 7, 3).double(), torch.randn(3, 3).double())
+    gold = torch.randint(0, 3, (9, 7))
+    options: Any = {"rescaling": form[0], "squared": form[1]}
+    exact = sl.most_violated(chain, gold, sl.costs.F1(), **options)
+    found = sl.most_violated(chain, gold, sl.costs.F1(), **options, inference="search")
+    torch.testing.assert_close(found.value, exact.value)
+    assert bool(found.exact.all())
+
+
 def test_an_opaque_cost_raises_and_names_the_alternatives() -> None:
     chain = sl.LinearChain(torch.randn(2, 3, 4), torch.randn(4, 4))
     gold = torch.zeros(2, 3, dtype=torch.int64)
     with pytest.raises(InferenceError, match=r"cost: expected one that decomposes.*additive.*counted.*search"):
         sl.StructuredHinge(Opaque())(chain, gold)
     with pytest.raises(InferenceError, match="additive over parts for inference='search'"):
-        sl.most_violated(chain, gold, sl.costs.F1(), rescaling="slack", inference="search")
+        sl.most_violated(chain, gold, Opaque(), rescaling="slack", inference="search")
     with pytest.raises(InferenceError, match="additive over parts, or 0/1"):
         sl.SoftmaxMargin(sl.costs.F1())(chain, gold)
     with pytest.raises(InferenceError, match="recursion"):

@@ -3,6 +3,7 @@
 from structlearn.costs.base import Additive as Additive
 from structlearn.costs.base import Cost as Cost
 from structlearn.costs.base import Counted as Counted
+from structlearn.costs.brackets import BracketF1 as BracketF1
 from structlearn.costs.f1 import F1 as F1
 from structlearn.costs.hamming import Hamming as Hamming
 from structlearn.costs.segment_f1 import SegmentF1 as SegmentF1

@@ -39,26 +39,30 @@ class F1(Cost):
     def __init__(self, outside: int | tuple[int, ...] = 0) -> None:
         self.outside = (outside,) if isinstance(outside, int) else tuple(outside)
 
-    def _counts(self, labels: Tensor, mask: Tensor, classes: int) -> Tensor:
+    def _counts(self, structure: Structure, labels: Tensor, mask: Tensor, classes: int) -> Tensor:
         if any(not 0 <= label < classes for label in self.outside):
             raise ArgumentError("outside", f"labels in 0..{classes - 1}", self.outside, "name labels of this structure")
         inside = torch.ones(classes, dtype=torch.bool, device=labels.device)
         inside[list(self.outside)] = False
+        if structure.absent is not None:
+            inside[structure.absent] = False
         return inside[labels] & mask
 
     def __call__(self, structure: Structure, gold: Any, y: Any) -> Tensor:
         labels, mask, classes, dtype = structure.positions(gold)
         given = structure.positions(y)[0]
-        true, predicted = self._counts(labels, mask, classes), self._counts(given, mask, classes)
+        true, predicted = self._counts(structure, labels, mask, classes), self._counts(structure, given, mask, classes)
         right = true & (given == labels)
         return one_minus_f1(right.sum(-1).to(dtype), predicted.sum(-1).to(dtype), true.sum(-1).to(dtype))
 
     def counted(self, structure: Structure, gold: Any) -> Counted | None:
         labels, mask, classes, dtype = structure.positions(gold)
-        true = self._counts(labels, mask, classes)
+        true = self._counts(structure, labels, mask, classes)
         every = torch.arange(classes, device=labels.device).expand(*labels.shape, classes)
-        counts = self._counts(every, mask.unsqueeze(-1), classes)
+        counts = self._counts(structure, every, mask.unsqueeze(-1), classes)
         right = counts & (every == labels.unsqueeze(-1))
-        sizes = (int(true.sum(-1).max()) + 1, int(mask.sum(-1).max()) + 1) if labels.numel() else (1, 1)
+        sizes = (
+            (int(true.sum(-1).max()) + 1, int(structure.position_counts(mask).max()) + 1) if labels.numel() else (1, 1)
+        )
         increments = tuple(structure.parts_of_positions(x.long()) for x in (right, counts))
         return Counted(Counter(increments, sizes), f1_values(*sizes, true.sum(-1), dtype))

@@ -26,8 +26,10 @@ class Hamming(Cost):
         position_weight: (N,) or (B, N) weight of each position.
         normalize: divide by the number of positions of each instance.
 
-    For sequences the positions are tokens; for a structure with other parts it counts what that structure's
-    ``positions`` says. With integer weights it is also a count, so slack rescaling is exact by counting.
+    For sequences the positions are tokens. For trees they are spans: Delta is the number of spans of y that gold does
+    not have with that label; label L (S for a grammar) in ``label_weight`` stands for spans that gold does not have.
+    For other structures it counts what ``positions`` says. With integer weights it is also a count, so slack rescaling
+    is exact by counting.
     """
 
     def __init__(
@@ -46,7 +48,7 @@ class Hamming(Cost):
         """Whether every mistake costs 1."""
         return self.label_weight is None and self.position_weight is None and not self.normalize
 
-    def _at_gold(self, labels: Tensor, mask: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
+    def _at_gold(self, structure: Structure, labels: Tensor, mask: Tensor, classes: int, dtype: torch.dtype) -> Tensor:
         """What a mistake costs at each position, (B, N), or (B, N, C) for a confusion matrix; 0 where padded."""
         weight = mask.to(dtype)
         if self.position_weight is not None:
@@ -60,7 +62,7 @@ class Hamming(Cost):
                 )
             weight = torch.where(mask, given, 0.0)
         if self.normalize:
-            weight = weight / mask.sum(-1, keepdim=True).clamp(min=1)
+            weight = weight / structure.position_counts(mask).clamp(min=1)[:, None]
         if self.label_weight is None:
             return weight
         given = self.label_weight.to(weight)
@@ -76,24 +78,29 @@ class Hamming(Cost):
         if self.label_weight is not None and self.label_weight.dim() == 2:
             return None
         labels, mask, classes, dtype = structure.positions(gold)
-        return self._at_gold(labels, mask, classes, dtype)
+        return self._at_gold(structure, labels, mask, classes, dtype)
 
     def table(self, structure: Structure, gold: Any) -> Tensor:
         """cost (B, N, C) of label c at position n."""
         labels, mask, classes, dtype = structure.positions(gold)
-        weight = self._at_gold(labels, mask, classes, dtype)
+        weight = self._at_gold(structure, labels, mask, classes, dtype)
         if weight.dim() == 3:
-            return weight
-        wrong = torch.arange(classes, device=labels.device) != labels.unsqueeze(-1)
-        return wrong * weight.unsqueeze(-1)
+            table = weight
+        else:
+            table = (torch.arange(classes, device=labels.device) != labels.unsqueeze(-1)) * weight.unsqueeze(-1)
+        if (absent := structure.absent) is not None:
+            table = table.index_fill(-1, torch.tensor(absent, device=table.device), 0.0)
+        return table
 
     def __call__(self, structure: Structure, gold: Any, y: Any) -> Tensor:
         labels, mask, classes, dtype = structure.positions(gold)
         given = structure.positions(y)[0]
-        weight = self._at_gold(labels, mask, classes, dtype)
+        weight = self._at_gold(structure, labels, mask, classes, dtype)
+        present = 1 if structure.absent is None else given != structure.absent
         if weight.dim() == 3:
-            return weight.expand(*given.shape, classes).gather(-1, given.unsqueeze(-1)).squeeze(-1).sum(-1)
-        return (weight * (given != labels)).sum(-1)
+            weight = weight.expand(*given.shape, classes).gather(-1, given.unsqueeze(-1)).squeeze(-1)
+            return (weight * present).sum(-1)
+        return (weight * (given != labels) * present).sum(-1)
 
     def additive(self, structure: Structure, gold: Any) -> Additive | None:
         return Additive(structure.parts_of_positions(self.table(structure, gold)))
@@ -101,12 +108,16 @@ class Hamming(Cost):
     def counted(self, structure: Structure, gold: Any) -> Counted | None:
         table = self.table(structure, gold)
         mask = structure.positions(gold)[1]
-        scale = mask.sum(-1).clamp(min=1).to(table.dtype) if self.normalize else torch.ones_like(table[:, 0, 0])
+        filled = structure.position_counts(mask)
+        scale = filled.clamp(min=1).to(table.dtype) if self.normalize else torch.ones_like(filled, dtype=table.dtype)
         whole = table * scale[:, None, None]
         counts = whole.round()
         if bool(((whole - counts).abs() > 1e-6 * whole.abs().clamp(min=1)).any()):
             return None
         increments = structure.parts_of_positions(counts.long())
-        size = int(counts.amax(-1).sum(-1).max()) + 1 if counts.numel() else 1
+        size = 1
+        if counts.numel():
+            most = counts.amax(-1)
+            size += int(torch.minimum(most.sum(-1), most.amax(-1) * filled).max())
         values = torch.arange(size, device=table.device, dtype=table.dtype) / scale[:, None]
         return Counted(Counter((increments,), (size,)), values)

@@ -145,6 +145,19 @@ def chain_tag(label: str) -> str:
     return _unescape(chain_labels(label)[-1])
 
 
+def phrases(label: str, *, preterminal: bool) -> list[str]:
+    """The labels of the phrases that a node in normal form stands for, outermost first; none for intermediate nodes.
+
+    >>> phrases("S+VP^ROOT", preterminal=False), phrases("NP+NN", preterminal=True)
+    (['S', 'VP'], ['NP'])
+    """
+    if preterminal:
+        return [_unescape(part) for part in chain_labels(label)[:-1]]
+    if label.startswith(_PART):
+        return []
+    return [_unescape(part) for part in chain_labels(_unescape(_base(label)))]
+
+
 def _with_ancestors(tree: Tree, v: int) -> Tree:
     """Escaped phrase labels with their v-1 nearest ancestors, nearest first; a collapsed chain counts each label."""
     if v == 1:

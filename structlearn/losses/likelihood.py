@@ -58,8 +58,7 @@ class SoftmaxMargin(nn.Module):
             raise InferenceError(
                 "cost", "one that is additive over parts, or 0/1", repr(self.cost), "use StructuredHinge, or Hamming"
             )
-        parts = {name: structure.potentials[name] + part for name, part in additive.parts.items()}
-        return structure.replace(**parts).log_partition() + additive.constant
+        return structure.plus(additive.parts).log_partition() + additive.constant
 
     def extra_repr(self) -> str:
         return repr(self.cost)

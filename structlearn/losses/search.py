@@ -23,8 +23,10 @@ from torch import Tensor
 
 from structlearn.costs import Cost, Hamming
 from structlearn.errors import InferenceError
+from structlearn.losses import planes
 from structlearn.ops import chain_count as ops
 from structlearn.structures import LinearChain, Structure
+from structlearn.structures.counting import Counter
 
 # Each round halves the gap or better on random chains; more than this means a flat bound.
 MAX_ROUNDS = 40
@@ -51,14 +53,16 @@ def find(
     native = on_chain(structure, gold, cost, gold_score, rescaling, squared, MAX_ROUNDS)
     if native is not None:
         return native
-    additive = cost.additive(structure, gold)
-    if additive is None:
+    additive, counted = cost.additive(structure, gold), cost.counted(structure, gold)
+    if additive is not None:
+        levels = None if counted is None else counted.values.flatten(1)
+        best_y, proven = _rounds(structure, gold, cost, additive.parts, gold_score, levels, rescaling, squared)
+    elif counted is not None and isinstance(counted.counter, Counter):
+        best_y, proven = planes.find(structure, gold, cost, counted, gold_score, rescaling, squared)
+    else:
         raise InferenceError(
             "cost", "one that is additive over parts for inference='search'", repr(cost), "use inference='exact'"
         )
-    counted = cost.counted(structure, gold)
-    levels = None if counted is None else counted.values.flatten(1)
-    best_y, proven = _rounds(structure, gold, cost, additive.parts, gold_score, levels, rescaling, squared)
     if counted is None or bool(proven.all()):
         return best_y, proven
     from structlearn.losses import violation
@@ -102,7 +106,7 @@ def on_chain(
 def _largest_cost(structure: Structure, parts: dict[str, Tensor]) -> Tensor:
     """max_y Delta(gold, y) over allowed outputs, (B,)."""
     allowed = {name: torch.where(x == float("-inf"), x, 0.0) for name, x in structure.potentials.items()}
-    return structure.replace(**{name: x + parts[name] if name in parts else x for name, x in allowed.items()}).max()
+    return structure.replace(**allowed).plus(parts).max()
 
 
 class _Bound:
@@ -164,11 +168,8 @@ def _rounds(
     rate, wanted = torch.zeros_like(gold_score), torch.full_like(gold_score, float("inf"))
     tolerance = 64 * torch.finfo(gold_score.dtype).eps
     for _ in range(MAX_ROUNDS):
-        scaled = {
-            name: structure.potentials[name] + part * rate.view(-1, *[1] * (part.dim() - 1))
-            for name, part in parts.items()
-        }
-        y = structure.replace(**scaled).argmax()
+        scaled = {name: part * rate.view(-1, *[1] * (part.dim() - 1)) for name, part in parts.items()}
+        y = structure.plus(scaled).argmax()
         x, h = cost(structure, gold, y), 1.0 + structure.difference(y, gold)
         value = worth(x, h, rescaling, squared)
         better = (value > best) & ~finished

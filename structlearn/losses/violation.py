@@ -23,6 +23,7 @@ from structlearn.errors import ArgumentError, InferenceError
 from structlearn.losses import recursion, search
 from structlearn.semirings import first_argmax
 from structlearn.structures import Structure
+from structlearn.structures.counting import Counter
 
 Rescaling = Literal["margin", "slack"]
 Inference = Literal["exact", "recursion", "search"]
@@ -108,17 +109,17 @@ def find(
         return _by_enumeration(structure, listed, gold_score, rescaling, squared), proven
     if cost.binary:
         return _by_two_best(structure, gold, gold_score), proven
-    if inference == "search" and not (rescaling == "margin" and not squared):
+    plain = rescaling == "margin" and not squared
+    if inference == "search" and not plain:
         return search.find(structure, gold, cost, gold_score, rescaling, squared)
-    if rescaling == "margin" and not squared and (additive := cost.additive(structure, gold)) is not None:
-        augmented = structure.replace(
-            **{name: structure.potentials[name] + part for name, part in additive.parts.items()}
-        )
-        return augmented.argmax(), proven
+    if plain and (additive := cost.additive(structure, gold)) is not None:
+        return structure.plus(additive.parts).argmax(), proven
     native = search.on_chain(structure, gold, cost, gold_score, rescaling, squared, rounds=0)
     if native is not None:
         return native
     if (counted := cost.counted(structure, gold)) is not None:
+        if inference == "search" and isinstance(counted.counter, Counter):
+            return search.find(structure, gold, cost, gold_score, rescaling, squared)
         size = counted.values.sqrt() if squared else counted.values
         shift = gold_score.view(-1, *[1] * (size.dim() - 1))
         if rescaling == "margin":

@@ -16,34 +16,18 @@ punctuation is wrong in one of them, or in which no word is left, is left out of
 
 from __future__ import annotations
 
-import re
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
 from torchmetrics import Metric
 
+from structlearn.brackets import COLLINS as COLLINS
+from structlearn.brackets import BracketRules as BracketRules
 from structlearn.errors import LabelError, ShapeError
 from structlearn.trees import Span, Tree
-
-
-@dataclass(frozen=True)
-class BracketRules:
-    """What does not count, and what counts as equal.
-
-    ``delete`` takes the word away where it names a part of speech, and only the bracket where it names a phrase.
-    ``equal`` maps a label to the one that stands for it.
-    """
-
-    delete: frozenset[str] = frozenset()
-    equal: Mapping[str, str] = field(default_factory=dict)
-
-
-COLLINS = BracketRules(frozenset({"", "TOP", "ROOT", "S1", "-NONE-", ",", ":", "``", "''", "."}), {"PRT": "ADVP"})
-"""evalb's COLLINS.prm, which names only TOP for the top node; ROOT, S1 and the unnamed one are the same node."""
 
 
 class BracketCounts(NamedTuple):
@@ -184,6 +168,7 @@ def _share(part: int, whole: int) -> float:
 
 def _kept(tree: Tree, rules: BracketRules) -> _Kept:
     spans: list[Span] = []
+    counts: list[bool] = []
     words: list[str] = []
     tags: list[str] = []
     stack: list[Tree | int] = [tree]
@@ -194,14 +179,14 @@ def _kept(tree: Tree, rules: BracketRules) -> _Kept:
             spans[node] = spans[node]._replace(end=len(words) - 1)
         elif not node.is_preterminal:
             stack.append(len(spans))
-            label = re.split("[-=]", node.label, maxsplit=1)[0]
-            spans.append(Span(len(words), -1, rules.equal.get(label, label)))
+            label = rules.phrase(node.label)
+            counts.append(label is not None)
+            spans.append(Span(len(words), -1, label or ""))
             stack.extend(reversed(node.subtrees))
         elif node.label not in rules.delete:
             words.append(node.word)
             tags.append(rules.equal.get(node.label, node.label))
-    deleted = rules.delete | {rules.equal[label] for label in rules.delete if label in rules.equal}
-    return _Kept([s for s in spans if s.start <= s.end and s.label not in deleted], words, tags)
+    return _Kept([s for s, kept in zip(spans, counts, strict=True) if kept and s.start <= s.end], words, tags)
 
 
 def _words(tree: Tree) -> list[str]:

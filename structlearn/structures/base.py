@@ -130,12 +130,26 @@ class Structure(ABC):
         """Where in ``row`` a part of y is forbidden, as words that continue a message."""
         return ""
 
+    def plus(self, parts: dict[str, Tensor]) -> Self:
+        """The same output space with ``parts`` added to the potentials, or in place of those that were not given."""
+        given = self.potentials
+        return self.replace(**{name: given[name] + part if name in given else part for name, part in parts.items()})
+
     def positions(self, y: Any) -> tuple[Tensor, Tensor, int, torch.dtype]:
         """y as labels (..., B, N) with 0 at padded places, their mask (B, N), the number of labels, and the dtype.
 
         Costs that count positions work on any structure that defines this and ``parts_of_positions``.
         """
         raise self._unsupported("costs over positions")
+
+    @property
+    def absent(self) -> int | None:
+        """The label in ``positions`` where y has nothing, which is never a mistake of y; None if there is none."""
+        return None
+
+    def position_counts(self, mask: Tensor) -> Tensor:
+        """How many positions every y has something at, (B,), given the mask from ``positions``."""
+        return mask.sum(-1)
 
     def parts_of_positions(self, table: Tensor) -> dict[str, Tensor]:
         """Parts in the fields of the potentials whose sum over y is sum_t table[b, t, y_t]; table (B, N, C)."""

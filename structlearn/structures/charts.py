@@ -43,6 +43,16 @@ def check_trees(y: Tensor, mask: Tensor, labels: int) -> None:
         raise LabelError("y", "a binary tree", f"spans that are none in batch row {row}", remedy)
 
 
+def tree_sizes(lengths: Tensor) -> Tensor:
+    """Number of spans of any binary tree over n words, 2n - 1."""
+    return (2 * lengths - 1).clamp(min=0)
+
+
+def cells(y: Tensor, mask: Tensor, absent: int) -> Tensor:
+    """Charts (..., B, N, N) as labels of all spans (..., B, N * N), ``absent`` where the tree has none, 0 if padded."""
+    return torch.where(y == PAD, absent, y).masked_fill(~mask, 0).flatten(-2)
+
+
 def left_branching(mask: Tensor) -> Tensor:
     """(B, N, N): the tree of every sentence whose right parts are single words, 0 on every span."""
     place = torch.arange(mask.shape[-1], device=mask.device)

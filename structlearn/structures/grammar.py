@@ -229,6 +229,25 @@ class WeightedCFG(Structure):
     def padded(self, y: Tensor) -> Tensor:
         return y.masked_fill(~self.mask, PAD)
 
+    @property
+    def absent(self) -> int:
+        return self.grammar.num_symbols
+
+    def position_counts(self, mask: Tensor) -> Tensor:
+        return charts.tree_sizes(self._lengths)
+
+    def positions(self, y: Tensor) -> tuple[Tensor, Tensor, int, torch.dtype]:
+        mask = self.mask
+        y = checks.check_label_tensor("y", y, tuple(mask.shape), self.terms.device)
+        charts.check_derivations(y, mask, self.grammar)
+        symbols = self.symbols(y.masked_fill(~mask, PAD))
+        return charts.cells(symbols, mask, self.absent), mask.flatten(1), self.absent + 1, self.terms.dtype
+
+    def parts_of_positions(self, table: Tensor) -> dict[str, Tensor]:
+        cells = table.view(*self.mask.shape, self.absent + 1)
+        nt = self.grammar.num_nonterminals
+        return {"spans": cells[..., :nt], "terms": cells.diagonal(0, 1, 2).mT[..., nt:-1]}
+
     def max_by_count(self, counter: Counter) -> CountTable:
         return grammar_count.max_by_count(self, counter)
 

@@ -126,6 +126,22 @@ class SpanTree(Structure):
     def padded(self, y: Tensor) -> Tensor:
         return y.masked_fill(~self.mask, PAD)
 
+    @property
+    def absent(self) -> int:
+        return self.spans.shape[3]
+
+    def position_counts(self, mask: Tensor) -> Tensor:
+        return charts.tree_sizes(self._lengths)
+
+    def positions(self, y: Tensor) -> tuple[Tensor, Tensor, int, torch.dtype]:
+        y = checks.check_label_tensor("y", y, tuple(self.spans.shape[:3]), self.spans.device)
+        mask = self.mask
+        charts.check_trees(y, mask, self.spans.shape[3])
+        return charts.cells(y, mask, self.absent), mask.flatten(1), self.absent + 1, self.spans.dtype
+
+    def parts_of_positions(self, table: Tensor) -> dict[str, Tensor]:
+        return {"spans": table[..., :-1].reshape(self.spans.shape)}
+
     def max_by_count(self, counter: Counter) -> CountTable:
         return span_tree_count.max_by_count(self, counter)
 
