@@ -2,6 +2,8 @@
 
 from structlearn.features.base import FeatureMap as FeatureMap
 from structlearn.features.chain import ChainMap as ChainMap
+from structlearn.features.grammar import RuleMap as RuleMap
 from structlearn.features.multiclass import MulticlassMap as MulticlassMap
 from structlearn.features.multiclass import TaxonomyMap as TaxonomyMap
 from structlearn.features.segment import SegmentMap as SegmentMap
+from structlearn.features.span import SpanScorerMap as SpanScorerMap
