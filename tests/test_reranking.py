@@ -18,7 +18,10 @@ from structlearn.reranking import (
     CandidateFeatures,
     LinearKernel,
     NBest,
+    SingleCandidateSVM,
+    VotedPerceptron,
     VotingReranker,
+    paired_bootstrap,
     preference_kernel,
     read_blocks,
     read_jsonl,
@@ -26,7 +29,7 @@ from structlearn.reranking import (
 )
 from structlearn.reranking.combine import choose, tune
 from structlearn.reranking.forest import Forest
-from structlearn.reranking.matches import corpus_scores
+from structlearn.reranking.matches import Matches, corpus_scores
 from structlearn.reranking.preference import train_preferences
 from structlearn.trees import Tree
 
@@ -272,3 +275,41 @@ def test_options_are_checked(options: dict[str, object], argument: str) -> None:
         VotingReranker(**options)  # type: ignore[arg-type]
     with pytest.raises(ArgumentError, match="kernel"):
         VotingReranker(CandidateFeatures(), kernel=LinearKernel(CandidateFeatures()))
+
+
+@pytest.mark.parametrize("model", [VotedPerceptron(slices=4, epochs=3), SingleCandidateSVM(slices=4, C=0.1)])
+def test_baselines_learn(model: VotingReranker) -> None:
+    train, development, test = lists(120), lists(40, seed=1), lists(60, seed=2)
+    model.fit(train, development)
+    first = corpus_scores([item.counts[item.first] for item in test]).f1
+    assert model.score(test) > first + 0.1
+    assert model.votes(test, slices=1)[0] == pytest.approx(model.votes(test)[0])
+
+
+def test_bootstrap_tells_luck_from_gain() -> None:
+    rng = random.Random(0)
+    worse = [Matches(rng.randint(5, 8), 10, 10, 0) for _ in range(100)]
+    better = [m._replace(matched=m.matched + rng.randint(0, 2)) for m in worse]
+    gain = paired_bootstrap(better, worse, draws=500)
+    assert gain.difference == pytest.approx(corpus_scores(better).f1 - corpus_scores(worse).f1)
+    assert gain.low <= gain.difference <= gain.high
+    assert gain.p == pytest.approx(1 / 501)
+    assert paired_bootstrap(worse, better, draws=500).p == 1.0
+    assert paired_bootstrap(worse, worse, draws=50).p == 1.0
+    with pytest.raises(ShapeError, match="the same sentences"):
+        paired_bootstrap(worse, worse[:3])
+
+
+@pytest.mark.corpus
+def test_lists_of_an_outside_parser(data_dir: Path, tmp_path: Path) -> None:
+    """The first sentences of the corpus: the parser's choice, the best one, and the way through JSONL."""
+    with gzip.open(data_dir / "nbest" / "wsj00.nbest.gz", "rt") as file:
+        head = "".join(line for _, line in zip(range(53 * 20), file, strict=False))
+    path = tmp_path / "head"
+    path.write_text(head[: head.rindex("\n\n") + 1])
+    found = read_blocks(path)
+    assert found[0].name == "wsj_0001:0"
+    first, best = ([item.counts[getattr(item, which)] for item in found] for which in ("first", "best"))
+    assert 0.7 < corpus_scores(first).f1 < corpus_scores(best).f1 < 1
+    write_jsonl(tmp_path / "lists.jsonl", found)
+    assert [item.counts for item in read_jsonl(tmp_path / "lists.jsonl")] == [item.counts for item in found]

@@ -91,6 +91,9 @@ class CandidateFeatures:
         """The numbered features of every candidate; those without a number are dropped."""
         return self._table([self._read(item, self.index.get) for item in lists])
 
+    def _reader(self, item: NBest) -> Any:
+        return _Reader(self.families, item)
+
     def _table(self, lists: Sequence[Sequence[np.ndarray[Any, Any]]]) -> Table:
         rows = [row for item in lists for row in item]
         indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
@@ -102,13 +105,13 @@ class CandidateFeatures:
 
     def _read(self, item: NBest, number: Callable[[_Feature], int | None]) -> list[np.ndarray[Any, Any]]:
         """The numbers of the features of each candidate, with repetitions, without the nodes that all share."""
-        reader = _Reader(self.families, item)
+        reader = self._reader(item)
         places = [reader.places(root) for root in item.roots]
         if len(places) > 1:
             counts = Counter(place for found in places for place in set(found))
             shared = {place for place, count in counts.items() if count == len(places)}
             places = [[place for place in found if place not in shared] for found in places]
-        known: dict[_Place, list[int]] = {}
+        known: dict[Any, list[int]] = {}
         rows = []
         for found in places:
             row: list[int] = []
