@@ -84,7 +84,7 @@ def test_preferences_over_the_tree_kernel_are_positive_semidefinite() -> None:
     trees = some_trees(40)
     pairs = list(zip(trees[:20], trees[20:], strict=True))
     gram = preference_kernel(TreeKernel(0.5, normalise=True), pairs, pairs)
-    np.testing.assert_allclose(gram, gram.T)
+    np.testing.assert_allclose(gram, gram.T, atol=1e-12)
     assert np.linalg.eigvalsh(gram).min() > -1e-9
 
 

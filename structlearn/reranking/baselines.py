@@ -6,6 +6,7 @@ Both score candidates by w φ(x) and combine the score with log-probability and 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,7 @@ class VotedPerceptron(VotingReranker):
         rows, offsets = self.features.fit_transform(kept)
         weights, total = np.zeros(rows.shape[1]), np.zeros(rows.shape[1])
         for _ in range(self.epochs):
-            for start, end in zip(offsets[:-1], offsets[1:], strict=True):
+            for start, end in pairwise(offsets):
                 scores = rows[start:end] @ weights
                 # The best candidate comes first and wins only if no other one reaches it.
                 winner = int(np.argmax(scores[1:])) + 1 if end - start > 1 else 0

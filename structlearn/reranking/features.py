@@ -131,7 +131,8 @@ class _Reader:
         self.families = frozenset(families)
         roots, forest = item.roots, item.forest
         self.size = forest.widths[roots[0]]
-        self.trees, self.labels, self.children, self.widths = forest.trees, forest.labels, forest.children, forest.widths
+        self.trees, self.labels = forest.trees, forest.labels
+        self.children, self.widths = forest.children, forest.widths
         self.heads: list[tuple[str, str]] = []
         for tree, below in zip(forest.trees, forest.children, strict=True):
             if below:

@@ -212,9 +212,7 @@ def _parse(line: str, source: str, number: int) -> NBest:
     return _checked(trees, scores, tree, str(name), source, number)
 
 
-def _checked(
-    trees: list[Tree], scores: list[float], gold: Tree | None, name: str, source: str, line: int
-) -> NBest:
+def _checked(trees: list[Tree], scores: list[float], gold: Tree | None, name: str, source: str, line: int) -> NBest:
     place = f"{source}:{line}"
     if not trees:
         raise FormatError(place, "at least one candidate", "none", "leave empty lists out")

@@ -39,7 +39,8 @@ def count_matches(
         before.append(before[-1] + (tag not in rules.delete))
     right = Counter[_Span](tuple(span) for span in constituents(gold, rules))
     places = {(start, end) for start, end, _ in right}
-    phrases = [rules.phrase(label) if below else None for label, below in zip(forest.labels, forest.children, strict=True)]
+    nodes = zip(forest.labels, forest.children, strict=True)
+    phrases = [rules.phrase(label) if below else None for label, below in nodes]
     known: dict[tuple[int, int], list[_Span]] = {}
     crosses: dict[tuple[int, int], bool] = {}
 

@@ -27,9 +27,7 @@ class Comparison(NamedTuple):
     p: float
 
 
-def paired_bootstrap(
-    a: Sequence[Matches], b: Sequence[Matches], *, draws: int = 10000, seed: int = 0
-) -> Comparison:
+def paired_bootstrap(a: Sequence[Matches], b: Sequence[Matches], *, draws: int = 10000, seed: int = 0) -> Comparison:
     """Compare two choices, one :class:`Matches` a sentence each."""
     if len(a) != len(b) or not a:
         expected = "the same sentences, at least one"

@@ -6,7 +6,8 @@ for every fragment,
     K(u, v) = sum_f λ^size(f) #f(u) #f(v) = sum over nodes a of u and b of v of C(a, b),
     C(a, b) = 0 where the productions of a and b differ, else λ prod_k (1 + C(a_k, b_k)) over their children,
 
-size counting productions and the product being 1 over a word: |u| |v| work. Normalised, K(u, v) / sqrt(K(u, u) K(v, v)).
+size counting productions and the product being 1 over a word: |u| |v| work. Normalised,
+K(u, v) / sqrt(K(u, u) K(v, v)).
 """
 
 from __future__ import annotations

@@ -114,7 +114,8 @@ class VotingReranker:
         def train(j: int, best: np.ndarray[Any, Any]) -> tuple[Array, float]:
             a, b = [trees[i] for i in best], [trees[i + j] for i in best]
             between = kernel(a, b)
-            return train_preferences(preference_gram(kernel(a, a), between, between.T, kernel(b, b)), self.C, tol=self.tol)
+            gram = preference_gram(kernel(a, a), between, between.T, kernel(b, b))
+            return train_preferences(gram, self.C, tol=self.tol)
 
         jobs = (delayed(train)(j, best) for j, best in enumerate(starts, start=1))
         trained = Parallel(n_jobs=self.n_jobs, prefer="threads")(jobs)
@@ -138,7 +139,8 @@ class VotingReranker:
             offsets = np.concatenate([[0], np.cumsum([len(item) for item in lists])])
             c = self.coefficients_[:slices].sum(axis=0)
             used = np.flatnonzero(c)
-            flat = self.kernel([t for item in lists for t in item.candidates], [self.support_[i] for i in used]) @ c[used]
+            trees = [tree for item in lists for tree in item.candidates]
+            flat = self.kernel(trees, [self.support_[i] for i in used]) @ c[used]
         return np.split(np.asarray(flat, dtype=np.float64), offsets[1:-1])
 
     def decision_function(self, lists: Sequence[NBest]) -> list[Array]:
