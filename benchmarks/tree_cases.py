@@ -76,7 +76,7 @@ def span_best(case: SpanCase) -> Array:
 
 
 def check_span_score(case: SpanCase, expected: Array, chart: Array) -> str | None:
-    """``chart`` (B,N,N) has to hold a binary tree (labels, negative elsewhere) that scores within rounding of the best."""
+    """``chart`` (B,N,N): labels of a binary tree, negative elsewhere, that scores within rounding of the best."""
     for b, labels in enumerate(chart):
         score, stack, n = 0.0, [(0, labels.shape[0] - 1)], 0
         while stack:

@@ -6,7 +6,7 @@ import numba
 import numpy as np
 
 
-@numba.njit(parallel=True, fastmath={"nsz", "arcp", "contract", "afn", "reassoc"}, cache=True)
+@numba.njit(parallel=True, cache=True)
 def span_partition(spans):  # type: ignore[no-untyped-def]
     """log Z (B,) and d sum log Z / d spans: inside and outside in log space, the latter as shares from the top down."""
     batch, n, _, labels = spans.shape
@@ -56,7 +56,7 @@ def span_partition(spans):  # type: ignore[no-untyped-def]
 
 @numba.njit(parallel=True, fastmath={"nsz", "arcp", "contract", "afn", "reassoc"}, cache=True)
 def span_partition_both(spans):  # type: ignore[no-untyped-def]
-    """The same with a second chart whose rows run over first words, so that all reads are contiguous."""
+    """The same with approximate functions, and a second chart whose rows run over first words."""
     batch, n, _, labels = spans.shape
     log_z = np.empty(batch, dtype=spans.dtype)
     gradient = np.zeros_like(spans)
