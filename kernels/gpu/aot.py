@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from . import chain, chain_count, semimarkov, semimarkov_count
+from . import chain, chain_count, semimarkov, semimarkov_count, span_tree
 from .launch import Launch
 
 ARCHITECTURES = (80, 90, 100)
@@ -60,6 +60,8 @@ def launches(states: int, dtype: torch.dtype, shared: bool) -> Iterator[Launch]:
         worth = torch.zeros(B, size, dtype=dtype)
         yield from chain_count.plan_best_by_count(*potentials, *counter, size, worth, worth)[0]
     yield from _semimarkov_launches(transition, B, N)
+    if shared:
+        yield from _tree_launches(C, dtype)
 
 
 def _semimarkov_launches(transition: torch.Tensor, B: int, N: int) -> Iterator[Launch]:
@@ -79,6 +81,20 @@ def _semimarkov_launches(transition: torch.Tensor, B: int, N: int) -> Iterator[L
     for counter, size in (((step, None), 51), ((step, between), 1001)):
         worth = transition.new_zeros(B, size)
         yield from semimarkov_count.plan_best_by_count(*potentials, *counter, size, worth, worth)[0]
+
+
+def _tree_launches(states: int, dtype: torch.dtype) -> Iterator[Launch]:
+    """As many labels as states, sentences of 40 words."""
+    B, N = 3, 40
+    spans, lengths, per_row = (
+        torch.zeros(B, N, N, states, dtype=dtype),
+        torch.full((B,), N),
+        torch.zeros(B, dtype=dtype),
+    )
+    yield from span_tree.plan_best(spans, lengths)[0]
+    launches_, (_, chart) = span_tree.plan_forward(spans, lengths)
+    yield from launches_
+    yield from span_tree.plan_backward(spans, lengths, chart, per_row, per_row)[0]
 
 
 def source(launch: Launch) -> Any:
