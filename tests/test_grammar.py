@@ -16,7 +16,7 @@ import structlearn as sl
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
-BACKENDS = ("reference", "cpu", "torch-struct")
+BACKENDS = ("reference", "cpu", "triton", "torch-struct")
 
 
 def _pairs(cases: list[GrammarCase]) -> list[Any]:

@@ -3,7 +3,7 @@
     label[i, j]  = max_c or log sum_c exp  spans[i, j, c]
     cut[i, j]    = max_k or log sum_k exp (inside[i, k] + inside[k+1, j])
     inside[i, j] = cut[i, j] + label[i, j]
-    P[i, j]      = sum over the spans i..j' and i'..j above it of P[above] exp(inside[i, j] + inside[beside] - cut[above])
+    P[i, j]      = sum over the spans above it of P[above] exp(inside[i, j] + inside[beside] - cut[above])
 
 Charts are (N, N) by [width - 1, first word], so the spans of one width are neighbours: one program owns a sentence and
 takes the widths in order, a vector of first words at a time. A span gathers from the larger ones above it rather than
