@@ -32,13 +32,9 @@ class ChainFactors:
         self.mask = unpadded(lengths, b, n, phi.device)
         wide = feature_map._windows(phi, lengths)[self.mask]
         tokens, self.unit = Rows.of(wide), len(wide)
-        self.rows = Rows(
-            torch.cat([tokens.start, tokens.start[-1:] + 1]),
-            torch.cat([tokens.column, torch.zeros(1, dtype=torch.int32)]),
-            torch.cat([tokens.value, torch.ones(1, dtype=torch.float64)]),
-        )
         self.number = (self.mask.flatten().cumsum(0) - 1).view(b, n)
         self.labels, self.width = feature_map.emission.shape
+        self.rows = tokens.shared(self.width, self.labels).and_unit()
         self.eta = feature_map.eta
 
     def terms(self, index: Tensor, gold: Tensor, y: Tensor) -> Terms:
@@ -69,9 +65,9 @@ class TaxonomyFactors:
 
     def __init__(self, feature_map: TaxonomyMap, x: Tensor) -> None:
         phi = feature_map.features(x, 2)
-        self.rows = Rows.of(phi)
         self.incidence = feature_map.incidence.to(torch.float64)
-        self.width = feature_map.nodes.shape[1]
+        nodes, self.width = feature_map.nodes.shape
+        self.rows = Rows.of(phi).shared(self.width, nodes)
 
     def terms(self, index: Tensor, gold: Tensor, y: Tensor) -> Terms:
         change = self.incidence[gold] - self.incidence[y]

@@ -48,6 +48,7 @@ class NSlack(Solver):
         self.box, self.ridge = self.formulation.box(self.n), self.formulation.ridge(self.n)
         self.planes = torch.zeros(0, problem.dim, dtype=torch.float64)
         self.gram = torch.zeros(0, 0, dtype=torch.float64)
+        self.generator = torch.Generator().manual_seed(0)
         self.inner = math.inf  # slope left by the last pass over S
 
     @property
@@ -102,8 +103,9 @@ class NSlack(Solver):
         tolerance = 0.1 * self.threshold
         if self.qp == "smo":
             free = math.isinf(self.box)
+            order = blocks[torch.randperm(len(blocks), generator=self.generator)]
             done = self.set.ascend(
-                self.w, blocks, box=self.box, ridge=self.ridge, tolerance=tolerance, passes=FREE_PASSES if free else passes
+                self.w, order, box=self.box, ridge=self.ridge, tolerance=tolerance, passes=FREE_PASSES if free else passes
             )
             # Rounding in w adds up over millions of steps; alpha is what counts.
             self.w = self.set.weights()
@@ -146,9 +148,10 @@ class NSlack(Solver):
 
     def state(self) -> dict[str, Any]:
         dense = {"planes": self.planes.clone(), "gram": self.gram.clone(), "inner": self.inner}
-        return {**super().state(), **dense, "set": self.set.state()}
+        return {**super().state(), **dense, "set": self.set.state(), "generator": self.generator.get_state()}
 
     def load(self, state: dict[str, Any]) -> None:
         super().load(state)
         self.planes, self.gram, self.inner = state["planes"], state["gram"], state["inner"]
         self.set.load(state["set"])
+        self.generator.set_state(state["generator"])

@@ -12,8 +12,8 @@ from torch import Tensor
 from structlearn.errors import ArgumentError, PotentialError, ShapeError
 from structlearn.solvers.examples import Examples
 from structlearn.solvers.formulation import Formulation
-from structlearn.solvers.planes import Terms
-from structlearn.solvers.problem import Found, Problem, no_rows
+from structlearn.solvers.planes import Rows, Terms
+from structlearn.solvers.problem import Found, Problem
 
 
 class OutputSpace(ABC):
@@ -58,7 +58,7 @@ class OwnProblem(Problem):
                 raise ShapeError("joint", f"(d,) with d={self.dim}", f"{tuple(psi.shape)} in example {i}", "one size for all")
             if not bool(psi.isfinite().all()):
                 raise PotentialError("X", "finite features", f"NaN or infinity in example {i}", "clean or drop it")
-        self.rows = no_rows()
+        self.rows = Rows.none()
 
     def oracle(self, w: Tensor, index: Tensor | None = None) -> Found:
         index = torch.arange(self.n) if index is None else index

@@ -17,6 +17,14 @@ from torch import Tensor
 from structlearn.ops import svm as ops
 
 
+# Vectors do a dense row of 128 in the time of about 20 scattered entries.
+DENSE_SHARE = 0.15
+# Above this many (row, offset) pairs, a table of their products costs more than it saves.
+MOST_KEYS = 4_000_000
+# Pairwise steps on one block's Gram matrix in a visit; they cost little beside its slopes.
+STEPS = 5
+
+
 class Vector:
     """A one-dimensional tensor that grows at its end."""
 
@@ -46,22 +54,48 @@ class Vector:
 
 @dataclass(frozen=True)
 class Rows:
-    """Sparse rows: the nonzeros of row r are ``column`` and ``value`` at start[r]..start[r+1]-1."""
+    """Row r has ``value`` at start[r]..start[r+1]-1, in the columns from place[r] on, or 0, 1, ... where that is -1."""
 
     start: Tensor  # (R + 1,) int64
+    place: Tensor  # (R,) int64
     column: Tensor  # int32
     value: Tensor  # float64
+    # Terms that shift a row by a multiple of ``stride``, below ``slots`` of them, share their products with w.
+    stride: int = 1
+    slots: int = 0
 
     @staticmethod
     def of(dense: Tensor) -> Rows:
-        """The rows of a matrix (R, F)."""
-        place = dense.nonzero()
-        start = torch.zeros(dense.shape[0] + 1, dtype=torch.int64)
-        start[1:] = torch.bincount(place[:, 0], minlength=dense.shape[0]).cumsum(0)
-        return Rows(start, place[:, 1].to(torch.int32), dense[place[:, 0], place[:, 1]].to(torch.float64))
+        """The rows of a matrix (R, F), stored dense where that is faster."""
+        rows, width = dense.shape
+        dense = dense.to(torch.float64)
+        at = dense.nonzero()
+        start = torch.zeros(rows + 1, dtype=torch.int64)
+        if len(at) > DENSE_SHARE * rows * width:
+            start[1:] = width * torch.arange(1, rows + 1)
+            return Rows(start, torch.full((rows,), -1), torch.zeros(0, dtype=torch.int32), dense.flatten())
+        start[1:] = torch.bincount(at[:, 0], minlength=rows).cumsum(0)
+        return Rows(start, start[:-1].clone(), at[:, 1].to(torch.int32), dense[at[:, 0], at[:, 1]])
+
+    @staticmethod
+    def none() -> Rows:
+        zero = torch.zeros(1, dtype=torch.int64)
+        return Rows(zero, zero[:0], torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float64))
+
+    def and_unit(self) -> Rows:
+        """These rows and one with a single 1 in column 0, which is not shared."""
+        one = torch.ones(1, dtype=torch.float64)
+        start = torch.cat([self.start, self.start[-1:] + 1])
+        column = torch.cat([self.column, torch.zeros(1, dtype=torch.int32)])
+        return Rows(start, torch.cat([self.place, torch.tensor([len(self.column)])]), column, torch.cat([self.value, one]), self.stride, self.slots)
+
+    def shared(self, width: int, slots: int) -> Rows:
+        """The same rows, shifted by multiples of ``width`` only."""
+        few = len(self) * slots <= MOST_KEYS
+        return Rows(self.start, self.place, self.column, self.value, width, slots if few else 0)
 
     def __len__(self) -> int:
-        return len(self.start) - 1
+        return len(self.place)
 
 
 @dataclass(frozen=True)
@@ -102,29 +136,38 @@ class Terms:
         """sum_p scale_p a_p, (d,)."""
         w = torch.zeros(dim, dtype=torch.float64)
         held = self.rows or rows
-        planes = (held.start, held.column, held.value, self.start, self.row, self.offset, self.coefficient)
-        ops.combine(planes, 0, len(self), scale.contiguous(), w)
+        parts = (held.start, held.place, held.column, held.value, self.start, self.row, self.offset, self.coefficient)
+        ops.combine((*parts, self.row, *[0] * 6), 0, len(self), scale.contiguous(), w)
         return w
 
 
 class WorkingSet:
     """The planes of ``blocks`` examples and their alpha; block i is a linked list from ``head[i]`` along ``next``."""
 
-    _fields = ("term_start", "term_row", "term_offset", "coefficient", "b", "cost", "block", "next", "alpha", "idle")
-    _whole = ("term_start", "term_row", "term_offset", "block", "next", "idle")
+    _fields = (
+        "term_start", "term_row", "term_offset", "coefficient", "b", "cost", "block", "next", "alpha", "idle",
+        "gram_start", "gram", "key",
+    )  # fmt: skip
+    _real = ("coefficient", "b", "cost", "alpha", "gram")
+    _rows = ("row_start", "row_place", "column", "value")
 
     def __init__(self, blocks: int, dim: int, rows: Rows) -> None:
         self.dim = dim
-        self.fixed = len(rows)
+        self.fixed, self.stride, self.slots = len(rows), rows.stride, rows.slots
         self.row_start = Vector(torch.int64, rows.start)
+        self.row_place = Vector(torch.int64, rows.place)
         self.column = Vector(torch.int32, rows.column)
         self.value = Vector(torch.float64, rows.value)
         for name in self._fields:
-            setattr(self, name, Vector(torch.int64 if name in self._whole else torch.float64))
+            setattr(self, name, Vector(torch.float64 if name in self._real else torch.int64))
         self.term_start.extend(torch.zeros(1, dtype=torch.int64))
         self.head = torch.full((blocks,), -1, dtype=torch.int64)
         self.scratch = torch.zeros(dim, dtype=torch.float64)
         self.slope = torch.zeros(blocks, dtype=torch.float64)
+        self.size = torch.zeros(blocks, dtype=torch.int64)
+        keys = self.fixed * self.slots
+        whole = [torch.zeros(count, dtype=torch.int64) for count in (keys, keys, 1)]
+        self._shared = [*torch.zeros(2, keys, dtype=torch.float64), *whole]
 
     term_start: Vector
     term_row: Vector
@@ -136,42 +179,72 @@ class WorkingSet:
     next: Vector
     alpha: Vector
     idle: Vector
+    gram_start: Vector
+    gram: Vector
+    key: Vector
 
     def __len__(self) -> int:
         return len(self.b)
 
     @property
-    def _planes(self) -> tuple[Tensor, ...]:
-        vectors = self.row_start, self.column, self.value, self.term_start, self.term_row, self.term_offset
-        return (*(v.view for v in vectors), self.coefficient.view)
+    def _planes(self) -> tuple[Tensor | int, ...]:
+        rows = self.row_start, self.row_place, self.column, self.value
+        terms = self.term_start, self.term_row, self.term_offset, self.coefficient, self.key
+        return *(v.view for v in (*rows, *terms)), len(self._shared[0]), *self._shared
 
     def add(self, terms: Terms, b: Tensor, cost: Tensor, block: Tensor) -> None:
         """Planes with alpha = 0, at most one for each block."""
         first, m = len(self), len(terms)
         row = terms.row
         if terms.rows is not None:
-            row = row + len(self.row_start) - 1
-            self.row_start.extend(terms.rows.start[1:] + len(self.column))
+            row = row + len(self.row_place)
+            self.row_start.extend(terms.rows.start[1:] + len(self.value))
+            place = terms.rows.place
+            self.row_place.extend(torch.where(place < 0, place, place + len(self.column)))
             self.column.extend(terms.rows.column)
             self.value.extend(terms.rows.value)
         self.term_start.extend(terms.start[1:] + len(self.term_row))
         self.term_row.extend(row)
         self.term_offset.extend(terms.offset)
         self.coefficient.extend(terms.coefficient)
+        slot = terms.offset // self.stride
+        sharing = (slot < self.slots) & (row < self.fixed)
+        self.key.extend(torch.where(sharing, row * self.slots + slot, -1))
         for vector, values in ((self.b, b), (self.cost, cost), (self.block, block)):
             vector.extend(values)
         self.next.extend(self.head[block])
         self.head[block] = torch.arange(first, first + m)
+        self.size[block] += 1
         self.alpha.extend(torch.zeros(m, dtype=torch.float64))
         self.idle.extend(torch.zeros(m, dtype=torch.int64))
+        self._multiply(first, self.size[block])
+
+    def _multiply(self, first: int, sizes: Tensor) -> None:
+        """Products of the planes from ``first`` on with themselves and their elders, ``sizes`` (m,) in number."""
+        ends = sizes.cumsum(0)
+        self.gram_start.extend(len(self.gram) + ends - sizes)
+        self.gram.extend(torch.zeros(int(ends[-1]) if len(ends) else 0, dtype=torch.float64))
+        ops.products(self._planes, first, self.next.view, self.gram_start.view, self.scratch, self.gram.view)
 
     def ascend(
-        self, w: Tensor, order: Tensor, *, box: float, ridge: float, tolerance: float, passes: int, steps: int = 4
+        self,
+        w: Tensor,
+        order: Tensor,
+        *,
+        box: float,
+        ridge: float,
+        tolerance: float,
+        passes: int,
+        all_planes: bool = True,
     ) -> int:
-        """Dual ascent over the blocks in ``order``, changing alpha and ``w``; the passes made, -1 if unbounded."""
+        """Dual ascent over the blocks in ``order``, changing alpha and ``w``; the passes made, -1 if unbounded.
+
+        Without ``all_planes`` those whose alpha was 0 at the last :meth:`prune` are passed over.
+        """
         return ops.ascend(
-            self._planes, self.b.view, self.head, self.next.view, order, self.alpha.view, w, self.scratch, self.slope,
-            box=box, ridge=ridge, tolerance=tolerance, passes=passes, steps=steps,
+            self._planes, self.b.view, self.head, self.next.view, self.idle.view, (self.gram_start.view, self.gram.view), 
+            order, self.alpha.view, w, self.slope, box=box, ridge=ridge, tolerance=tolerance, passes=passes, steps=STEPS,
+            most_idle=1 << 60 if all_planes else 0,
         )  # fmt: skip
 
     def dots(self, w: Tensor, start: int = 0) -> Tensor:
@@ -184,10 +257,10 @@ class WorkingSet:
         ops.combine(self._planes, 0, len(self), self.alpha.view if alpha is None else alpha.contiguous(), w)
         return w
 
-    def slacks(self, w: Tensor) -> Tensor:
-        """xi_i = max(0, max over the planes of block i of b - <w, a>), (blocks,)."""
-        xi = torch.zeros(len(self.head), dtype=torch.float64)
-        return xi.scatter_reduce_(0, self.block.view, self.b.view - self.dots(w), "amax")
+    def slacks(self, w: Tensor, blocks: Tensor | None = None) -> Tensor:
+        """xi_i = max(0, max over the planes of block i of b - <w, a>), for all blocks or those given."""
+        order = torch.arange(len(self.head)) if blocks is None else blocks
+        return ops.slacks(self._planes, self.b.view, self.head, self.next.view, order, w)
 
     def held(self) -> Tensor:
         """Sum of alpha over each block."""
@@ -207,26 +280,33 @@ class WorkingSet:
         return out
 
     def prune(self, patience: int) -> Tensor | None:
-        """Drops planes whose alpha was 0 for more than ``patience`` calls; which were kept, or None if all were."""
+        """Drops planes whose alpha was 0 for more than ``patience`` calls.
+
+        The numbers of the kept ones, now in order of their blocks; None if all were kept, where they were.
+        """
         idle = torch.where(self.alpha.view > 0, 0, self.idle.view + 1)
         self.idle.set(idle)
         keep = idle <= patience
         if bool(keep.all()):
             return None
-        counts = self.term_start.view.diff()
-        of_term = keep.repeat_interleave(counts)
-        for vector in (self.term_row, self.term_offset, self.coefficient):
-            vector.set(vector.view[of_term])
-        start = torch.zeros(int(keep.sum()) + 1, dtype=torch.int64)
-        start[1:] = counts[keep].cumsum(0)
+        # Planes of one example side by side: a visit reads them from one place.
+        kept = keep.nonzero().flatten()
+        kept = kept[self.block.view[kept].argsort(stable=True)]
+        counts = self.term_start.view.diff()[kept]
+        start = torch.zeros(len(kept) + 1, dtype=torch.int64)
+        start[1:] = counts.cumsum(0)
+        shift = self.term_start.view[kept] - start[:-1]
+        terms = torch.arange(int(start[-1])) + shift.repeat_interleave(counts)
+        for vector in (self.term_row, self.term_offset, self.coefficient, self.key):
+            vector.set(vector.view[terms])
         self.term_start.set(start)
         for name in ("b", "cost", "block", "alpha", "idle"):
             vector = getattr(self, name)
-            vector.set(vector.view[keep])
+            vector.set(vector.view[kept])
         self._link()
-        if len(self.row_start) - 1 > self.fixed:
+        if len(self.row_place) > self.fixed:
             self._drop_rows()
-        return keep
+        return kept
 
     def _link(self) -> None:
         """Lists of each block's planes, newest first, from ``block`` alone."""
@@ -240,28 +320,37 @@ class WorkingSet:
         last = torch.ones_like(order, dtype=torch.bool)
         last[:-1] = ~same
         self.head[block[order[last]]] = order[last]
+        self.size = torch.bincount(block, minlength=len(self.head))
+        first = (self.size.cumsum(0) - self.size)[block[order]]
+        elders = torch.empty_like(block)
+        elders[order] = torch.arange(len(block)) - first + 1
+        self.gram_start.set(block[:0])
+        self.gram.set(self.gram.view[:0])
+        self._multiply(0, elders)
 
     def _drop_rows(self) -> None:
         """Forgets rows beyond the fixed ones that no plane uses."""
-        used = torch.zeros(len(self.row_start) - 1, dtype=torch.bool)
+        used = torch.zeros(len(self.row_place), dtype=torch.bool)
         used[: self.fixed] = True
         used[self.term_row.view] = True
-        counts = self.row_start.view.diff()
-        entries = used.repeat_interleave(counts)
-        self.column.set(self.column.view[entries])
-        self.value.set(self.value.view[entries])
+        counts, place = self.row_start.view.diff(), self.row_place.view
+        listed = torch.where(place < 0, 0, counts)
+        self.column.set(self.column.view[used.repeat_interleave(listed)])
+        self.value.set(self.value.view[used.repeat_interleave(counts)])
         start = torch.zeros(int(used.sum()) + 1, dtype=torch.int64)
         start[1:] = counts[used].cumsum(0)
+        moved = listed[used].cumsum(0) - listed[used]
         self.row_start.set(start)
+        self.row_place.set(torch.where(place[used] < 0, -1, moved))
         self.term_row.set((used.cumsum(0) - 1)[self.term_row.view])
 
     def state(self) -> dict[str, Any]:
         """Everything as tensors."""
-        vectors = {name: getattr(self, name).view.clone() for name in (*self._fields, "row_start", "column", "value")}
-        return {**vectors, "head": self.head.clone(), "slope": self.slope.clone()}
+        vectors = {name: getattr(self, name).view.clone() for name in (*self._fields, *self._rows)}
+        return {**vectors, "head": self.head.clone(), "slope": self.slope.clone(), "size": self.size.clone()}
 
     def load(self, state: dict[str, Any]) -> None:
         """Takes over what ``state`` gave."""
-        for name in (*self._fields, "row_start", "column", "value"):
+        for name in (*self._fields, *self._rows):
             getattr(self, name).set(state[name])
-        self.head, self.slope = state["head"].clone(), state["slope"].clone()
+        self.head, self.slope, self.size = (state[name].clone() for name in ("head", "slope", "size"))

@@ -79,11 +79,6 @@ class Problem(ABC):
         return self.formulation.size(found.cost)
 
 
-def no_rows() -> Rows:
-    zero = torch.zeros(1, dtype=torch.int64)
-    return Rows(zero, torch.zeros(0, dtype=torch.int32), torch.zeros(0, dtype=torch.float64))
-
-
 class StructureProblem(Problem):
     """Any feature map of ``structlearn.features``, its structure and a cost.
 
@@ -114,7 +109,7 @@ class StructureProblem(Problem):
         self.dim = sum(p.numel() for p in self.model.head_parameters())
         with torch.no_grad():
             self.factors: Factors | None = factors_of(self.model, self.examples.x, self.examples.lengths)
-        self.rows = no_rows() if self.factors is None else self.factors.rows
+        self.rows = Rows.none() if self.factors is None else self.factors.rows
         self._whole = [
             (index, self.examples if len(index) == self.n else self.examples.take(index))
             for index in torch.arange(self.n).split(batch_size)

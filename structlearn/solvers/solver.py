@@ -80,7 +80,7 @@ class Solver(ABC):
         gap = self.primal - self.dual
         wanted = self.limits.gap
         converged, status = False, "running"
-        if wanted is not None and gap <= wanted * abs(self.primal):
+        if wanted is not None and math.isfinite(gap) and gap <= wanted * abs(self.primal):
             converged, status = True, f"gap at most {wanted:g} of the primal"
         elif settled and wanted is None:
             converged, status = True, f"no constraint is violated by more than eps={self.limits.eps:g}"
