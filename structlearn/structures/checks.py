@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import DeviceError, DTypeError, LabelError, LengthsError, PotentialError, ShapeError
+from structlearn.ops._library import within
 from structlearn.ops._register import is_eager
 
 _COMPUTED = (torch.float32, torch.float64)
@@ -67,16 +68,12 @@ def check_lengths(
         if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype is torch.bool:
             raise DTypeError(name, "integers", lengths.dtype, "convert it with .long()")
         lengths = lengths.long()
-    if batch and lengths.device.type == "cpu" and is_eager(lengths):
-        if batch <= 64:
+    if lengths.is_cpu and is_eager(lengths):
+        lengths = lengths.contiguous()
+        if not within(lengths, size):
             values = lengths.tolist()
-            low, high = min(values), max(values)
-        else:
-            low, high = (int(v) for v in torch.aminmax(lengths))
-        if low < 0 or high > size:
-            bad = low if low < 0 else high
-            row = lengths.tolist().index(bad)
-            got = f"{bad} in batch row {row}"
+            bad = min(values) if min(values) < 0 else max(values)
+            got = f"{bad} in batch row {values.index(bad)}"
             raise LengthsError(name, f"values in 0..{size}, the padded size", got, "clip or re-pad")
     return lengths if lengths.device == device else lengths.to(device, non_blocking=True)
 
