@@ -124,7 +124,9 @@ def test_slack_rescaling_alone_ignores_the_unit_of_the_cost(rescaling: str) -> N
     """Delta -> 4 Delta with C -> C / 4 gives the same w under slack rescaling (Prop. 7), another one under margin."""
     X, y = chain_data(5)
     plain = chain_svm(rescaling=rescaling).fit(X, y)
-    scaled = chain_svm(rescaling=rescaling, C=C / 4).set_params(cost=sl.costs.Hamming(4.0 * torch.ones(LABELS))).fit(X, y)
+    scaled = (
+        chain_svm(rescaling=rescaling, C=C / 4).set_params(cost=sl.costs.Hamming(4.0 * torch.ones(LABELS))).fit(X, y)
+    )
     same = torch.allclose(plain.coef_, scaled.coef_, atol=2e-3)
     assert same == (rescaling == "slack")
 
@@ -160,7 +162,9 @@ def test_taxonomy_costs_match_the_whole_program() -> None:
     model = sl.StructuredSVM(
         sl.features.TaxonomyMap(3, tree), sl.costs.TreeCost(tree), rescaling="slack", C=2.0, gap=1e-7
     ).fit(X, y)
-    value, _ = oracle.solve(oracle.class_constraints(X.numpy(), y.tolist(), 4, tree.distance().numpy()), "slack", "linear", 2.0)
+    value, _ = oracle.solve(
+        oracle.class_constraints(X.numpy(), y.tolist(), 4, tree.distance().numpy()), "slack", "linear", 2.0
+    )
     assert model.certificate_.primal == pytest.approx(value, rel=1e-5)
 
 
@@ -204,7 +208,7 @@ def test_an_output_space_of_ones_own(solver: str) -> None:
     value, _ = oracle.solve(differences, "margin", "linear", 10.0)
     assert model.certificate_.primal == pytest.approx(value, rel=1e-5)
     assert model.score(X, y) >= 0.9
-    with pytest.raises(ArgumentError, match="define Sign.most_violated"):
+    with pytest.raises(ArgumentError, match=r"define Sign\.most_violated"):
         sl.StructuredSVM(Sign(), rescaling="slack").fit(X, y)
 
 
@@ -239,7 +243,9 @@ def test_digits_match_crammer_and_singer() -> None:
     data, target = data[:600] / 16.0, target[:600]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        peer = LinearSVC(multi_class="crammer_singer", C=0.1, fit_intercept=False, tol=1e-7, max_iter=20000).fit(data, target)
+        peer = LinearSVC(multi_class="crammer_singer", C=0.1, fit_intercept=False, tol=1e-7, max_iter=20000).fit(
+            data, target
+        )
     scores = data @ peer.coef_.T
     gold = scores[np.arange(600), target][:, None]
     xi = (scores - gold + (np.arange(10) != target[:, None])).max(1)

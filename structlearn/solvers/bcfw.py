@@ -95,7 +95,9 @@ class BlockFrankWolfe(Solver):
     def _step(self, index: Tensor) -> None:
         found = self.ask(self.w, index)
         began = time.perf_counter()
-        self._add(found.take((found.value > self.set.slacks(self.w, index) + 1e-3 * self.threshold).nonzero().flatten()))
+        self._add(
+            found.take((found.value > self.set.slacks(self.w, index) + 1e-3 * self.threshold).nonzero().flatten())
+        )
         self._ascend(index, 1)
         self.gaps[index] = self.set.slope[index] * self.formulation.C / self.n
         self._ascend(self._shuffled(), CACHED_PASSES)

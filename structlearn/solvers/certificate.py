@@ -32,7 +32,7 @@ class Certificate:
         constraints: planes in the working set, |S|.
         added: planes added since the start.
         bound: how many n-slack adds at most (Thm 6), from the costs and norms seen so far; inf where none is known.
-        risk: mean of xi (of xi^2 where the penalty is quadratic) at the best w, an upper bound of the mean training cost.
+        risk: mean of xi (of xi^2 where the penalty is quadratic) at the best w: bounds the mean training cost.
         oracle_calls: examples for which the most violated output was sought.
         oracle_seconds, qp_seconds, seconds: time in the oracle, in the dual, in all.
         exact: whether every answer of the oracle was proven; if not, ``primal`` may lie below the objective.
@@ -100,7 +100,7 @@ class History:
         return "\n".join(lines)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """Primal and dual against seconds, and the gap on a logarithmic axis; the figure, saved to ``path`` if given."""
+        """Primal, dual and gap against seconds; the figure, saved to ``path`` if given."""
         try:
             from matplotlib.figure import Figure
         except ImportError:

@@ -43,10 +43,15 @@ def restore(path: str | Path, solver: Solver, mark: str) -> History:
     try:
         held: dict[str, Any] = torch.load(path, weights_only=True)
     except Exception as error:
-        raise FormatError(str(path), "a checkpoint of structlearn", type(error).__name__, "delete it to start again") from error
+        raise FormatError(
+            str(path), "a checkpoint of structlearn", type(error).__name__, "delete it to start again"
+        ) from error
     if held.get("fingerprint") != mark:
         raise FormatError(
-            str(path), "a checkpoint of this problem", "one of another", "name another file, or delete it to start again"
+            str(path),
+            "a checkpoint of this problem",
+            "one of another",
+            "name another file, or delete it to start again",
         )
     solver.load(held["solver"])
     return History([Certificate(**row) for row in held["history"]])

@@ -107,7 +107,9 @@ class StructuredSVM:
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """The constructor's arguments."""
-        return {name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"}
+        return {
+            name: getattr(self, name) for name in inspect.signature(type(self).__init__).parameters if name != "self"
+        }
 
     def set_params(self, **params: Any) -> StructuredSVM:
         """Changes arguments of the constructor; itself."""
@@ -138,7 +140,10 @@ class StructuredSVM:
             return OwnProblem(self.feature_map, X, y, formulation)
         if not isinstance(self.feature_map, FeatureMap):
             raise ArgumentError(
-                "feature_map", "a FeatureMap or an OutputSpace", type(self.feature_map).__name__, "see structlearn.features"
+                "feature_map",
+                "a FeatureMap or an OutputSpace",
+                type(self.feature_map).__name__,
+                "see structlearn.features",
             )
         examples = gather(X, y, lengths)
         if examples.gold is None:
@@ -194,7 +199,9 @@ class StructuredSVM:
         y = self._fitted.predict(self.coef_, examples)
         if not ragged or not isinstance(y, Tensor) or y.dim() < 2 or examples.lengths is None:
             return y
-        return [row[tuple(slice(n) for _ in range(row.dim()))] for row, n in zip(y, examples.lengths.tolist(), strict=True)]
+        return [
+            row[tuple(slice(n) for _ in range(row.dim()))] for row, n in zip(y, examples.lengths.tolist(), strict=True)
+        ]
 
     def score(self, X: Any, y: Any, lengths: Any = None) -> float:
         """Share of positions (tokens, classes) predicted right; of whole outputs where there are no positions."""
@@ -210,7 +217,9 @@ def accuracy(predicted: Any, examples: Examples) -> float:
     """Share of the places of gold that ``predicted`` has right, padding (-100) aside."""
     gold = examples.gold
     if not isinstance(gold, Tensor):
-        raise ArgumentError("y", "outputs that are label tensors", type(gold).__name__, "compare predict's result yourself")
+        raise ArgumentError(
+            "y", "outputs that are label tensors", type(gold).__name__, "compare predict's result yourself"
+        )
     inside = gold >= 0
     if examples.lengths is not None and gold.dim() == 2:
         inside &= torch.arange(gold.shape[1]) < examples.lengths[:, None]

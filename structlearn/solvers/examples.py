@@ -68,7 +68,8 @@ def _stack(values: Sequence[Any], fill: float, name: str) -> tuple[Tensor, Tenso
         sizes = [max(row.shape[i] for row in rows) for i in range(rows[0].dim())]
         batch = torch.full((len(rows), *sizes), fill, dtype=rows[0].dtype)
         for i, row in enumerate(rows):
-            batch[(i, *(slice(size) for size in row.shape))] = row
+            place: Any = (i, *(slice(size) for size in row.shape))
+            batch[place] = row
     return batch, torch.tensor([row.shape[0] for row in rows]) if sequence else None
 
 
@@ -97,7 +98,9 @@ def gather(X: Any, y: Any = None, lengths: Any = None) -> Examples:
     elif y is not None and not isinstance(y, Tensor | tuple):
         y = _stack(list(y), PAD, "y")[0]
     if isinstance(y, Tensor) and len(y) != len(X):
-        raise ShapeError("y", f"one output for each of the {len(X)} examples", len(y), "check that X and y belong together")
+        raise ShapeError(
+            "y", f"one output for each of the {len(X)} examples", len(y), "check that X and y belong together"
+        )
     if isinstance(y, Tensor):
         y = y.long()
     return Examples(X, y, None if lengths is None else torch.as_tensor(lengths))

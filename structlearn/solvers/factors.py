@@ -45,8 +45,9 @@ class ChainFactors:
         stepped = (wrong[:, 1:] | wrong[:, :-1]) & mask[:, 1:]
         step_plane, s = stepped.nonzero(as_tuple=True)
         base = self.labels * self.width
-        before, after = gold[step_plane, s] * self.labels + gold[step_plane, s + 1], (
-            y[step_plane, s] * self.labels + y[step_plane, s + 1]
+        before, after = (
+            gold[step_plane, s] * self.labels + gold[step_plane, s + 1],
+            (y[step_plane, s] * self.labels + y[step_plane, s + 1]),
         )
         unit = torch.full_like(s, self.unit)
         one = torch.ones(len(t), dtype=torch.float64)

@@ -41,7 +41,9 @@ class Formulation:
 
     def __post_init__(self) -> None:
         if self.rescaling not in (None, "margin", "slack"):
-            raise ArgumentError("rescaling", "'margin', 'slack' or None", repr(self.rescaling), "None: every mistake is 1")
+            raise ArgumentError(
+                "rescaling", "'margin', 'slack' or None", repr(self.rescaling), "None: every mistake is 1"
+            )
         if self.penalty not in ("linear", "quadratic", "hard"):
             remedy = "'hard' allows no violation at all"
             raise ArgumentError("penalty", "'linear', 'quadratic' or 'hard'", repr(self.penalty), remedy)

@@ -105,7 +105,12 @@ class NSlack(Solver):
             free = math.isinf(self.box)
             order = blocks[torch.randperm(len(blocks), generator=self.generator)]
             done = self.set.ascend(
-                self.w, order, box=self.box, ridge=self.ridge, tolerance=tolerance, passes=FREE_PASSES if free else passes
+                self.w,
+                order,
+                box=self.box,
+                ridge=self.ridge,
+                tolerance=tolerance,
+                passes=FREE_PASSES if free else passes,
             )
             # Rounding in w adds up over millions of steps; alpha is what counts.
             self.w = self.set.weights()

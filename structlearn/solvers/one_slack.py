@@ -162,9 +162,7 @@ class OneSlack(Solver):
         keep = self.idle <= PATIENCE
         if not bool(keep.all()):
             whole = self.lifted is self.planes
-            self.planes, self.b, self.alpha, self.idle = (
-                v[keep] for v in (self.planes, self.b, self.alpha, self.idle)
-            )
+            self.planes, self.b, self.alpha, self.idle = (v[keep] for v in (self.planes, self.b, self.alpha, self.idle))
             self.lifted = self.planes if whole else self.lifted[keep]
             self.gram = self.gram[keep][:, keep]
         self.w = self.alpha @ self.planes

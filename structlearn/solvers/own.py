@@ -48,14 +48,18 @@ class OwnProblem(Problem):
         if len(X) == 0:
             raise ArgumentError("X", "at least one example", "none", "fit needs data")
         if len(X) != len(y):
-            raise ShapeError("y", f"one output for each of the {len(X)} examples", len(y), "check that they belong together")
+            raise ShapeError(
+                "y", f"one output for each of the {len(X)} examples", len(y), "check that they belong together"
+            )
         self.space, self.X, self.y, self.formulation = space, list(X), list(y), formulation
         self.n = len(X)
         self.gold = [space.joint(x, g).detach().to(torch.float64) for x, g in zip(self.X, self.y, strict=True)]
         self.dim = len(self.gold[0])
         for i, psi in enumerate(self.gold):
             if psi.shape != (self.dim,):
-                raise ShapeError("joint", f"(d,) with d={self.dim}", f"{tuple(psi.shape)} in example {i}", "one size for all")
+                raise ShapeError(
+                    "joint", f"(d,) with d={self.dim}", f"{tuple(psi.shape)} in example {i}", "one size for all"
+                )
             if not bool(psi.isfinite().all()):
                 raise PotentialError("X", "finite features", f"NaN or infinity in example {i}", "clean or drop it")
         self.rows = Rows.none()

@@ -16,7 +16,6 @@ from torch import Tensor
 
 from structlearn.ops import svm as ops
 
-
 # Vectors do a dense row of 128 in the time of about 20 scattered entries.
 DENSE_SHARE = 0.15
 # Above this many (row, offset) pairs, a table of their products costs more than it saves.
@@ -87,7 +86,14 @@ class Rows:
         one = torch.ones(1, dtype=torch.float64)
         start = torch.cat([self.start, self.start[-1:] + 1])
         column = torch.cat([self.column, torch.zeros(1, dtype=torch.int32)])
-        return Rows(start, torch.cat([self.place, torch.tensor([len(self.column)])]), column, torch.cat([self.value, one]), self.stride, self.slots)
+        return Rows(
+            start,
+            torch.cat([self.place, torch.tensor([len(self.column)])]),
+            column,
+            torch.cat([self.value, one]),
+            self.stride,
+            self.slots,
+        )
 
     def shared(self, width: int, slots: int) -> Rows:
         """The same rows, shifted by multiples of ``width`` only."""
@@ -242,9 +248,9 @@ class WorkingSet:
         Without ``all_planes`` those whose alpha was 0 at the last :meth:`prune` are passed over.
         """
         return ops.ascend(
-            self._planes, self.b.view, self.head, self.next.view, self.idle.view, (self.gram_start.view, self.gram.view), 
-            order, self.alpha.view, w, self.slope, box=box, ridge=ridge, tolerance=tolerance, passes=passes, steps=STEPS,
-            most_idle=1 << 60 if all_planes else 0,
+            self._planes, self.b.view, self.head, self.next.view, self.idle.view,
+            (self.gram_start.view, self.gram.view), order, self.alpha.view, w, self.slope, box=box, ridge=ridge, tolerance=tolerance, passes=passes,
+            steps=STEPS, most_idle=1 << 60 if all_planes else 0,
         )  # fmt: skip
 
     def dots(self, w: Tensor, start: int = 0) -> Tensor:

@@ -97,7 +97,9 @@ class StructureProblem(Problem):
         batch_size: int = 2048,
     ) -> None:
         if not isinstance(cost, Cost):
-            raise ArgumentError("cost", "a structlearn.costs.Cost", type(cost).__name__, "e.g. structlearn.costs.Hamming()")
+            raise ArgumentError(
+                "cost", "a structlearn.costs.Cost", type(cost).__name__, "e.g. structlearn.costs.Hamming()"
+            )
         self.formulation, self.inference, self.batch_size = formulation, inference, batch_size
         self.cost: Cost = formulation.cost(cost)
         self.model = copy.deepcopy(feature_map).double().eval()
@@ -171,8 +173,8 @@ class StructureProblem(Problem):
                     rescaling=self.formulation.oracle_rescaling, inference=self.inference,  # type: ignore[arg-type]
                 )  # fmt: skip
                 found.append((i, v.y, v.cost, v.value.clamp(min=0.0), bool(v.exact.all())))
-        index, y, cost, value, exact = zip(*found, strict=True)
-        return Found(torch.cat(index), join(list(y)), torch.cat(cost).double(), torch.cat(value).double(), all(exact))
+        asked, y, cost, value, exact = zip(*found, strict=True)
+        return Found(torch.cat(asked), join(list(y)), torch.cat(cost).double(), torch.cat(value).double(), all(exact))
 
     def differences(self, found: Found) -> Terms:
         gold = select(self.examples.gold, found.index)
@@ -217,5 +219,3 @@ class StructureProblem(Problem):
             for p in feature_map.head_parameters():
                 p.copy_(w[start : start + p.numel()].view_as(p))
                 start += p.numel()
-
-

@@ -73,7 +73,7 @@ class DualQP:
 
 @dataclass(frozen=True)
 class Solution:
-    """alpha (m,), the gap computed here, who solved it, and how long it took; ``bounded`` is False if the dual is not."""
+    """alpha (m,), the gap computed here, who solved it, how long it took, and whether the dual is bounded."""
 
     alpha: Tensor
     gap: float

@@ -30,7 +30,9 @@ class Limits:
             if value is not None and not (isinstance(value, int | float) and 0 < value < math.inf):
                 raise ArgumentError(name, "a finite number > 0", repr(value), "exact optima take for ever")
         if not isinstance(self.max_rounds, int) or self.max_rounds < 1:
-            raise ArgumentError("max_rounds", "an integer >= 1", repr(self.max_rounds), "a round asks every example once")
+            raise ArgumentError(
+                "max_rounds", "an integer >= 1", repr(self.max_rounds), "a round asks every example once"
+            )
         if not self.max_seconds > 0:
             raise ArgumentError("max_seconds", "a number > 0", repr(self.max_seconds), "leave it out for no limit")
 
@@ -38,11 +40,11 @@ class Limits:
 class Solver(ABC):
     """A round asks the oracle and improves the dual; ``best`` is the w with the lowest primal so far."""
 
-    _scalars = (
+    _scalars: tuple[str, ...] = (
         "primal", "dual", "violation", "rounds", "calls", "oracle_seconds", "qp_seconds", "added",
         "largest_cost", "largest_norm", "exact", "risk", "seconds", "threshold",
     )  # fmt: skip
-    _tensors = ("w", "best")
+    _tensors: tuple[str, ...] = ("w", "best")
 
     def __init__(self, problem: Problem, limits: Limits) -> None:
         self.problem, self.limits, self.formulation = problem, limits, problem.formulation

@@ -22,7 +22,10 @@ class _Bar:
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self.progress = Progress(
-            TextColumn("{task.description}"), BarColumn(bar_width=20), TextColumn("{task.fields[state]}"), TimeElapsedColumn()
+            TextColumn("{task.description}"),
+            BarColumn(bar_width=20),
+            TextColumn("{task.fields[state]}"),
+            TimeElapsedColumn(),
         )
         self.task = self.progress.add_task("StructuredSVM", total=None, state="")
 

@@ -31,7 +31,9 @@ def chain_constraints(xs: list[Any], ys: list[Any], labels: int) -> list[list[tu
     for x, gold in zip(xs, ys, strict=True):
         best = chain_psi(x, tuple(gold), labels)
         others = [y for y in itertools.product(range(labels), repeat=len(gold)) if y != tuple(gold)]
-        out.append([(best - chain_psi(x, y, labels), float(sum(a != b for a, b in zip(y, gold, strict=True)))) for y in others])
+        out.append(
+            [(best - chain_psi(x, y, labels), float(sum(a != b for a, b in zip(y, gold, strict=True)))) for y in others]
+        )
     return out
 
 
