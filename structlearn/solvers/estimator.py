@@ -18,8 +18,10 @@ from structlearn.features import FeatureMap
 from structlearn.solvers import qp as qps
 from structlearn.solvers.bcfw import BlockFrankWolfe
 from structlearn.solvers.certificate import Certificate, History
+from structlearn.solvers.distributed import DistributedOneSlack
 from structlearn.solvers.examples import Examples, gather
 from structlearn.solvers.formulation import Formulation
+from structlearn.solvers.kernels import KernelProblem
 from structlearn.solvers.n_slack import NSlack
 from structlearn.solvers.one_slack import OneSlack
 from structlearn.solvers.own import OutputSpace, OwnProblem
@@ -42,7 +44,11 @@ class StructuredSVM:
         gap: if given, train until primal - dual <= gap * primal instead.
         solver: "n_slack", "one_slack" or "bcfw".
         qp: "auto", "smo", "qpth", "piqp" or "clarabel", for the duals of the cutting-plane solvers.
-        kernel: None or "linear"; "poly", "rbf" or a callable k(X, Z) -> (M, N) on Phi, with solver="one_slack".
+        kernel: "poly": (gamma <x, z> + coef0)^degree, "rbf": exp(-gamma |x - z|^2), "linear", or a function
+            k(X, Z) -> (M, N) of rows of Phi; needs solver="one_slack". None takes Phi itself.
+        degree, gamma, coef0: of the kernel.
+        kernel_megabytes: how much of the Gram matrix over training tokens is kept in memory.
+        distributed: every process of the default group has its own examples; needs solver="one_slack".
         variant: n_slack re-optimises over "all" constraints, or each example's "own".
         average: bcfw also tries the mean of its iterates.
         inference: how the most violated output is found, see :func:`structlearn.most_violated`.
@@ -69,6 +75,11 @@ class StructuredSVM:
         solver: Literal["n_slack", "one_slack", "bcfw"] = "n_slack",
         qp: str = "auto",
         kernel: str | Callable[[Tensor, Tensor], Tensor] | None = None,
+        degree: int = 2,
+        gamma: float = 1.0,
+        coef0: float = 1.0,
+        kernel_megabytes: float = 512.0,
+        distributed: bool = False,
         variant: Literal["all", "own"] = "all",
         average: bool = False,
         inference: Literal["exact", "recursion", "search"] = "exact",
@@ -90,6 +101,11 @@ class StructuredSVM:
         self.solver = solver
         self.qp = qp
         self.kernel = kernel
+        self.degree = degree
+        self.gamma = gamma
+        self.coef0 = coef0
+        self.kernel_megabytes = kernel_megabytes
+        self.distributed = distributed
         self.variant = variant
         self.average = average
         self.inference = inference
@@ -149,11 +165,22 @@ class StructuredSVM:
         if examples.gold is None:
             raise ArgumentError("y", "the true outputs", None, "pass fit(X, y), or fit((x, y, lengths))")
         options: dict[str, Any] = {"inference": self.inference, "batch_size": self.batch_size}
+        if self.kernel is not None:
+            kernel = {"kernel": self.kernel, "degree": self.degree, "gamma": self.gamma, "coef0": self.coef0}
+            options |= {**kernel, "megabytes": self.kernel_megabytes}
+            return KernelProblem(self.feature_map, self.cost, examples, formulation, **options)  # type: ignore[arg-type]
         return StructureProblem(self.feature_map, self.cost, examples, formulation, **options)  # type: ignore[arg-type]
 
     def _solver(self, problem: Problem) -> Solver:
         limits = Limits(self.eps, self.gap, self.max_rounds, self.max_seconds)
         qps.check_method(self.qp)
+        for name, given in (("kernel", self.kernel is not None), ("distributed", self.distributed)):
+            if given and self.solver != "one_slack":
+                raise ArgumentError(
+                    "solver", f"'one_slack' with {name}", repr(self.solver), "the others step on w itself"
+                )
+        if self.distributed:
+            return DistributedOneSlack(problem, limits, qp=self.qp)
         if self.solver == "n_slack":
             return NSlack(problem, limits, qp=self.qp, variant=self.variant)
         if self.solver == "one_slack":
@@ -179,7 +206,7 @@ class StructuredSVM:
         )  # fmt: skip
         self.certificate_ = self.history_.rows[-1]
         self.coef_ = solver.best
-        if isinstance(self._fitted, StructureProblem):
+        if isinstance(self._fitted, StructureProblem) and not isinstance(self._fitted, KernelProblem):
             assert isinstance(self.feature_map, FeatureMap)
             self.feature_map_ = copy.deepcopy(self.feature_map)
             self._fitted.fitted(self.feature_map_, self.coef_)

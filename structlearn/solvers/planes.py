@@ -249,8 +249,8 @@ class WorkingSet:
         """
         return ops.ascend(
             self._planes, self.b.view, self.head, self.next.view, self.idle.view,
-            (self.gram_start.view, self.gram.view), order, self.alpha.view, w, self.slope, box=box, ridge=ridge, tolerance=tolerance, passes=passes,
-            steps=STEPS, most_idle=1 << 60 if all_planes else 0,
+            (self.gram_start.view, self.gram.view), order, self.alpha.view, w, self.slope, box=box, ridge=ridge,
+            tolerance=tolerance, passes=passes, steps=STEPS, most_idle=1 << 60 if all_planes else 0,
         )  # fmt: skip
 
     def dots(self, w: Tensor, start: int = 0) -> Tensor:
