@@ -1,6 +1,6 @@
 """Kernels on Phi, through the substructure representation (ALGORITHMS §1).
 
-    <Psi, Psi'> = sum_{t,s} [y_t = y'_s] k(x_t, x'_s) + transitions,   w = sum over (token s, label c) beta[s, c] e(s, c)
+    <Psi, Psi'> = sum_{t,s} [y_t = y'_s] k(x_t, x'_s) + transitions,   w = sum_{s,c} beta[s, c] e(s, c)
 
 so a kernelised chain is an ordinary chain with unary scores K beta, and vectors of size (tokens x labels) stand for w.
 ``lift`` multiplies by K, in blocks of rows; blocks are kept up to a bound of memory and computed again beyond it.
@@ -95,6 +95,8 @@ def check_kernel(kernel: Kernel, points: Tensor) -> None:
 class KernelProblem(StructureProblem):
     """Chains and classes with k in place of the inner product of Phi; vectors are beta (T, C) and transitions."""
 
+    ready = False
+
     def __init__(
         self,
         feature_map: FeatureMap,
@@ -125,6 +127,15 @@ class KernelProblem(StructureProblem):
         self.corner = len(self.points) * self.labels
         self.dim = self.corner + (self.labels**2 if self.is_chain else 0)
         self.rows = Rows.none().and_unit()
+        # From here on, training examples carry the numbers of their points in place of x.
+        number = self.token
+        if self.is_chain:
+            mask = self._mask(self.examples)
+            number = torch.full(mask.shape, -1)
+            number[mask] = self.token
+        self.examples = Examples(number, self.examples.gold, self.examples.lengths)
+        self._whole = [(i, self.examples.take(i)) for i, _ in self._whole]
+        self.ready = True
 
     @property
     def is_chain(self) -> bool:
@@ -150,14 +161,14 @@ class KernelProblem(StructureProblem):
         return torch.cat([self.gram.times(beta).flatten(), v[self.corner :]])
 
     def _set(self, w: Tensor) -> None:
-        self.scores = w
+        if self.ready:
+            self.scores = w
 
     def structure(self, examples: Examples) -> Structure:
-        if not hasattr(self, "scores") or len(self.scores) != self.dim:
+        if not self.ready:
             return super().structure(examples)
         table = self.scores[: self.corner].view(-1, self.labels)
         if self.is_chain:
-            # ``structure`` gets slices of the training examples: their token numbers travel in place of x.
             return self._chain(table[examples.x.clamp(min=0)], self.scores[self.corner :], examples.lengths)
         return self._classes(table[examples.x])
 
@@ -168,19 +179,6 @@ class KernelProblem(StructureProblem):
     def _classes(self, nodes: Tensor) -> Categorical:
         assert isinstance(self.model, TaxonomyMap)
         return Categorical(nodes @ self.model.incidence.to(nodes).T)
-
-    def oracle(self, w: Tensor, index: Tensor | None = None) -> Found:
-        if not hasattr(self, "_numbered"):
-            number = self.token
-            if self.is_chain:
-                mask = self._mask(self.examples)
-                number = torch.full(mask.shape, -1)
-                number[mask] = self.token
-            self._numbered = Examples(number, self.examples.gold, self.examples.lengths)
-            whole = self._whole
-            self.examples, self._plain = self._numbered, self.examples
-            self._whole = [(i, self.examples.take(i)) for i, _ in whole]
-        return super().oracle(w, index)
 
     def differences(self, found: Found) -> Terms:
         """The terms of the linear map, each with a unit vector e(token, label) in place of Phi(token)."""
