@@ -1,0 +1,10 @@
+"""Learning as search: spaces, beams for a whole batch, and updates made while searching."""
+
+from structlearn.search.beam import Found as Found
+from structlearn.search.beam import Search as Search
+from structlearn.search.beam import beam_search as beam_search
+from structlearn.search.queue import Node as Node
+from structlearn.search.queue import best_first as best_first
+from structlearn.search.queue import queue_search as queue_search
+from structlearn.search.space import SearchSpace as SearchSpace
+from structlearn.search.spaces.tagging import TaggingSpace as TaggingSpace

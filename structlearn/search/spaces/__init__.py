@@ -1,0 +1,3 @@
+"""Search spaces, one file each."""
+
+from structlearn.search.spaces.tagging import TaggingSpace as TaggingSpace
