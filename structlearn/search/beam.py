@@ -24,7 +24,8 @@ class Candidates(NamedTuple):
     """What may enter a layer: M candidates an example."""
 
     g: Tensor  # (B, M) score of the path, -inf where there is none
-    f: Tensor  # (B, M) g + h, by which they are ranked
+    f: Tensor  # (B, M) g + h, by which they are ranked; -inf for those that recombination drops
+    every: Tensor  # (B, M) f before recombination
     good: Tensor | None  # (B, M) bool
     parent: Tensor  # (M,) where it comes from, a number within the lattice
     operator: Tensor  # (M,) or STAY
@@ -113,8 +114,8 @@ class Search(Generic[S]):
         scores = self.space.expand(state).detach() if scores is None else scores.detach()
         self._open.append(_Open(scores, self.space.ahead(state), keys, good))
 
-    def candidates(self) -> Candidates:
-        """Those of the next layer."""
+    def candidates(self, margin: float = 0.0) -> Candidates:
+        """Those of the next layer, f of the y-good ones lowered by ``margin``."""
         t, reach = len(self.layers), self.space.reach
         step = self.space.operators // reach
         g, f, good, parents, operators, keys = [], [], [], [], [], []
@@ -140,22 +141,28 @@ class Search(Generic[S]):
         place = torch.arange(stays.shape[1], device=stays.device)
         parents.append(place + self.offsets[-1])
         operators.append(torch.full_like(place, STAY))
-        scores = torch.cat(f, 1)
+        whole = torch.cat(g, 1)
+        right = torch.cat(good, 1) & (whole > -torch.inf) if good else None
+        every = torch.cat(f, 1)
+        if margin and right is not None:
+            every = every - margin * right
+        scores = every
         if self.recombine and self.space.first_order:
             # The last operator is the key. Goals that stay have been told apart in their own layer.
             moves = scores[:, : -stays.shape[1]]
-            scores = torch.cat([_distinct_columns(moves, step), stays], 1)
+            scores = torch.cat([_distinct_columns(moves, step), scores[:, -stays.shape[1] :]], 1)
         elif keys:
             # A goal that stays shares its future with no other state: it gets a key of its own.
             ways_keys = torch.cat(keys, 1)
             own = ways_keys.max() + 1 + place.expand_as(stays)
             scores = distinct(scores, torch.cat([ways_keys, own], 1))
-        whole = torch.cat(good, 1) & (torch.cat(g, 1) > -torch.inf) if good else None
-        return Candidates(torch.cat(g, 1), scores, whole, torch.cat(parents), torch.cat(operators))
+        return Candidates(whole, scores, every, right, torch.cat(parents), torch.cat(operators))
 
     def rank(self, f: Tensor) -> Tensor:
         """(B, K) indices of the candidates to keep by scores f (B, M)."""
-        return top(f, f.shape[1] if self.beam is None else min(self.beam, f.shape[1]))
+        if self.beam is None:
+            return top(f, max(1, int((f > -torch.inf).sum(1).max())))
+        return top(f, min(self.beam, f.shape[1]))
 
     def pick(self, found: Candidates, index: Tensor, f: Tensor) -> Layer[S]:
         """The layer of the candidates at ``index`` (B, K); one with f = -inf is no hypothesis."""

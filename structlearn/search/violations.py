@@ -15,9 +15,9 @@ of the scores, so that Δ is one backward pass into whatever produced them.
     laso            an error wherever the queue loses its last y-good state; the queue is emptied, the y-good siblings
                     are put in, and the search goes on to the end. The whole queue is in nodes.
 
-Siblings are the y-good candidates of the layer, at most a beam of them. nodes are those of the queue that come before
-every y-good one: all of it if the good ones are lost. So <w, Δ> <= 0 for each error, which the mistake bound R²/γ²
-rests on.
+Siblings are the y-good candidates of the layer, at most a beam of them. nodes are those of the queue that rank no lower
+than any y-good one: all of it if the good ones are cut off. So <w, Δ> <= 0 for each error, on which the bound R²/γ² on
+their number rests.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import ArgumentError, InfeasibleError
-from structlearn.search.beam import STAY, Layer, Search
+from structlearn.search.beam import STAY, Layer, Search, top
 from structlearn.search.space import S, SearchSpace, choose, join, take
 
 Strategy = Literal["early", "max_violation", "standard", "lattice"]
@@ -130,11 +130,10 @@ def laso(
     for t in range(1, space.layers + 1):
         last = t == space.layers
         with torch.no_grad():
-            found = search.candidates()
+            found = search.candidates(margin)
             assert found.good is not None
-            f = found.f - margin * found.good if margin else found.f
-            index = search.rank(f)
-            kept = search.pick(found, index, f)
+            index = search.rank(found.f)
+            kept = search.pick(found, index, found.f)
             assert kept.good is not None
             alive = kept.g > -torch.inf
             survivors = (kept.good & alive).any(1)
@@ -143,11 +142,13 @@ def laso(
         if bool(wrong.any()):
             with torch.no_grad():
                 pool = torch.where(found.good, found.g, -torch.inf)
-                siblings = search.pick(found, search.rank(pool), pool)
+                siblings = search.pick(found, top(pool, kept.g.shape[1]), pool)
                 able = siblings.g > -torch.inf
                 if bool((wrong & ~able.any(1)).any()):
                     raise _unreachable(wrong & ~able.any(1))
-                before = alive & ((kept.good & alive).cumsum(1) == 0)
+                # Where equal states are recombined, a queue that lost the good ones may hold others that rank lower.
+                best = torch.where(found.good, found.every, -torch.inf).amax(1, keepdim=True)
+                before = alive & ~kept.good & (found.f.gather(1, index) >= best)
                 if against == "last":
                     # The lowest of a queue that lost the good ones; at the end the first, which was taken for the goal.
                     rank = before.cumsum(1)
@@ -194,10 +195,9 @@ def compare(
     pairs, by = [], []
     for t in range(1, space.layers + 1):
         with torch.no_grad():
-            found = search.candidates()
+            found = search.candidates(margin)
             assert found.good is not None
-            f = found.f - margin * found.good if margin else found.f
-            kept = search.pick(found, search.rank(f), f)
+            kept = search.pick(found, search.rank(found.f), found.f)
             assert kept.good is not None
             right = track.candidates()
             assert right.good is not None
