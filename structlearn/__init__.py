@@ -17,6 +17,7 @@ from structlearn.losses import SoftmaxMargin as SoftmaxMargin
 from structlearn.losses import StructuredHinge as StructuredHinge
 from structlearn.losses import most_violated as most_violated
 from structlearn.structures import Alignment as Alignment
+from structlearn.structures import Candidates as Candidates
 from structlearn.structures import Categorical as Categorical
 from structlearn.structures import Grammar as Grammar
 from structlearn.structures import LinearChain as LinearChain

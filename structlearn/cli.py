@@ -53,7 +53,7 @@ def _demo(options: argparse.Namespace) -> None:
 
     from structlearn import demo
 
-    # Training takes 8.0 s with one thread and 7.7 s with two, idle; on a busy machine threads wait for each other.
+    # The batches are small: a second thread gains little, and on a busy machine the two wait for each other.
     torch.set_num_threads(1)
     demo.run(train=options.train, test=options.test, epochs=options.epochs, seed=options.seed, picture=options.picture)
 

@@ -11,7 +11,7 @@ from oracles import chain as chain_oracle
 from torch import Tensor, nn
 
 import structlearn as sl
-from structlearn.errors import ArgumentError, ShapeError
+from structlearn.errors import ArgumentError, LabelError, ShapeError
 from structlearn.features import ChainMap, FeatureMap, MulticlassMap, SegmentMap, TaxonomyMap
 
 
@@ -50,6 +50,41 @@ def test_score_is_the_product_of_weights_and_joint_features(name: str) -> None:
     joint = feature_map.joint(x, y, lengths)
     assert joint.shape == (4, feature_map.weights().numel())
     torch.testing.assert_close(joint @ feature_map.weights(), feature_map(x, lengths).score(y))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_joint_features_are_the_gradient_of_the_score(name: str) -> None:
+    """Without one backward pass an instance, and whatever padded places hold."""
+    feature_map, x, y, lengths = CASES[name]
+    feature_map = randomised(feature_map)
+    expected = torch.cat([part.flatten(1) for part in FeatureMap.histograms(feature_map, x, y, lengths)], 1)
+    x, y = x.clone(), y.clone()
+    for b, n in enumerate([] if lengths is None else lengths.tolist()):
+        x[b, n:], y[b, n:] = torch.nan, -100
+    joint = feature_map.joint(x, y, lengths)
+    assert not joint.requires_grad
+    torch.testing.assert_close(joint, expected)
+    assert type(feature_map).histograms is not FeatureMap.histograms
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_joint_features_of_nothing(name: str) -> None:
+    feature_map, x, y, _ = CASES[name]
+    feature_map = randomised(feature_map)
+    size = feature_map.weights().numel()
+    assert feature_map.joint(x[:0], y[:0]).shape == (0, size)
+    if x.dim() == 3:
+        assert feature_map.joint(x[:, :0], y[:, :0]).tolist() == [[0.0] * size] * 4
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_joint_takes_one_output_an_instance(name: str) -> None:
+    feature_map, x, y, lengths = CASES[name]
+    feature_map = randomised(feature_map)
+    with pytest.raises(ShapeError, match=r"y: expected .* got .* pass one output an instance"):
+        feature_map.joint(x, torch.stack([y, y]), lengths)
+    with pytest.raises(LabelError, match="y: "):
+        feature_map.joint(x, torch.full_like(y, 1000), lengths)
 
 
 def test_chain_features_are_the_ones_written_in_the_docstring() -> None:

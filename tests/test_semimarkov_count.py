@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -15,8 +16,17 @@ from torch import Tensor
 import structlearn as sl
 from structlearn.structures.counting import Counter
 
-BACKENDS = ("reference", "cpu")
+BACKENDS = ("reference", "cpu", "triton")
 CASES = [c for c in (*cases(), *tie_cases(), *forbidden_cases()) if c.N > 2]
+# Fields that count, number of statistics.
+COUNTS = list(itertools.product([("segments",), ("transition",), ("segments", "transition")], [1, 2]))
+
+
+def _combinations() -> list[Any]:
+    """Every case with every kind of counting; interpreted, each kind with one or two cases."""
+    table = [(case, *counts, backend) for backend in BACKENDS[:2] for case in CASES[::3] for counts in COUNTS]
+    table += [(case, *COUNTS[i % len(COUNTS)], "triton") for i, case in enumerate(CASES[::9])]
+    return [pytest.param(*x, id=f"{x[0]}-{'+'.join(x[1])}-{x[2]}-{x[3]}") for x in table]
 
 
 def _increments(problem: SemiMarkovProblem, fields: tuple[str, ...], seed: int) -> dict[str, Tensor]:
@@ -30,10 +40,7 @@ def _statistic(increment: dict[str, Tensor], row: Row, b: int, shared: bool) -> 
     return [sum(int(own[name][place]) for name, place in parts if name in own) for parts in row.parts]
 
 
-@pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("case", CASES[::3], ids=str)
-@pytest.mark.parametrize("fields", [("segments",), ("transition",), ("segments", "transition")], ids="+".join)
-@pytest.mark.parametrize("statistics", [1, 2])
+@pytest.mark.parametrize(("case", "fields", "statistics", "backend"), _combinations())
 def test_best_for_every_count(case: SemiMarkovCase, fields: tuple[str, ...], statistics: int, backend: str) -> None:
     problem = case.problem()
     shared = not case.per_position

@@ -142,7 +142,7 @@ def samples(args: list[Any]) -> dict[str, tuple[Any, ...]]:
         "entropy": tuple(args),
         "kbest": (*quiet, 3, "cpu"),
         "sample": (*quiet, torch.rand((2, B, N, 2), dtype=torch.float64), "cpu"),
-        "best_by_count": (*quiet, *steps, 5, table, table.exp()),
+        "best_by_count": (*quiet, *steps, 5, table, table.exp(), "cpu"),
     }
 
 

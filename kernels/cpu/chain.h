@@ -32,18 +32,27 @@ struct Chain {
   std::vector<int64_t> order;  // rows by falling length, so a group's active rows are its first ones
   int64_t group_size = 1, groups = 0, work = 0;
 
-  explicit Chain(const ChainArgs& a, bool grouped = true)
+  // Groups hold at most `most` sequences, one where each has matrices of its own.
+  explicit Chain(const ChainArgs& a, int64_t most = kRows)
       : args(a), B(a.B), N(a.N), C(a.C), Cp(padded<T>(a.C)), start(static_cast<const T*>(a.start)), end(static_cast<const T*>(a.end)), order(a.B) {
-    std::iota(order.begin(), order.end(), int64_t(0));
-    if (a.lengths) std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return a.lengths[i] > a.lengths[j]; });
+    if (a.lengths) sort_by_length();
+    else std::iota(order.begin(), order.end(), int64_t(0));
     int64_t total = 0;
     for (int64_t b = 0; b < B; ++b) total += length(b);
     work = total * C * C;
-    if (grouped && shared()) {
-      const int64_t each = (B + workers() - 1) / workers(), rounds = (each + kRows - 1) / kRows;
+    if (shared()) {
+      const int64_t each = (B + workers() - 1) / workers(), rounds = (each + most - 1) / most;
       group_size = std::max<int64_t>(1, rounds ? (each + rounds - 1) / rounds : 1);
     }
     groups = (B + group_size - 1) / group_size;
+  }
+
+  // Longest first, rows of equal length in their order: by counting, since there are no more lengths than positions.
+  void sort_by_length() {
+    std::vector<int64_t> place(N + 2);
+    for (int64_t b = 0; b < B; ++b) ++place[N - args.lengths[b] + 1];
+    for (int64_t n = 0; n < N; ++n) place[n + 1] += place[n];
+    for (int64_t b = 0; b < B; ++b) order[place[N - args.lengths[b]]++] = b;
   }
 
   bool shared() const { return args.shared; }
@@ -67,9 +76,10 @@ struct Chain {
     if (n && end && y[n - 1] != z[n - 1]) sum += end[y[n - 1]] - end[z[n - 1]];
     return sum;
   }
-  // Waking a worker costs about as much as this many cells (20 microseconds against 10 cells a
-  // nanosecond), so smaller jobs stay on the caller's thread.
-  int workers() const { return work < 150000 ? 1 : int(std::max<int64_t>(1, std::min(args.threads, B))); }
+  // Below some ten microseconds of work a second thread brings nothing; below some fifty, waking one that
+  // sleeps does not.
+  int workers() const { return work < 40000 ? 1 : int(std::max<int64_t>(1, std::min(args.threads, B))); }
+  bool small() const { return work < 150000; }
 };
 
 }  // namespace sl

@@ -6,9 +6,9 @@ namespace {
 
 template <class T>
 int64_t best_by_count(const ChainArgs* args, const int32_t* unary_step, CountArgs<T> count) {
-  const Chain<T> chain(*args, false);
+  const Chain<T> chain(*args, 1);
   const int64_t cells = chain.N * chain.C;
-  if (unary_step && chain.B * cells) count.most_unary_step = *std::max_element(unary_step, unary_step + chain.B * cells);
+  if (unary_step && chain.B * cells > 0) count.most_unary_step = *std::max_element(unary_step, unary_step + chain.B * cells);
   const int64_t chunks = chain.work * count.size < 150000 ? 1 : std::max<int64_t>(1, std::min(args->threads, chain.B));
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     CountedRow<T> row(chain, count);

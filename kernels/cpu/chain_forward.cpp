@@ -1,141 +1,20 @@
-// log Z of each chain in scaled probability space (chain_scaled.h), rows that it cannot represent in
-// log space (chain_log.h). Limited by fused multiply-adds for C >= 50, by the exponentials and the
-// latency of one step below.
-#include "chain_log.h"
-#include "chain_scaled.h"
+// log Z of each chain (chain_forward.h); alpha is null, or (B, N, C) to keep for backward.
+#include "chain_forward.h"
 
 namespace sl {
 namespace {
 
 template <class T>
-struct Forward {
-  const Chain<T> chain;
-  const int64_t N, C, Cp;
-  T *log_z, *alpha;         // alpha: null, or (B, N, C) kept for backward
-  ScaledMatrix<T> matrix;   // shared transition
-  Panels<T> panels;
-
-  Forward(const ChainArgs& args, T* log_z_, T* alpha_) : chain(args), N(args.N), C(args.C), Cp(chain.Cp), log_z(log_z_), alpha(alpha_) {
-    if (!chain.shared()) return;
-    matrix.set(chain.transition(0, 0), C);
-    panels.pack(C, C, T(1), [&](int64_t p, int64_t c) { return matrix.row(p, Cp)[c]; });
-  }
-
-  // What one worker keeps between groups.
-  struct Scratch {
-    Buffer<T> rows, weight;  // rows: two positions of every row in the group, where alpha is not kept
-    ScaledMatrix<T> own;     // this position's matrix, where it is not shared
-    LogRow<T, false> careful;
-  };
-
-  struct Row {
-    int64_t b, n, exponents = 0;
-    double logs = 0;  // sum of the k_t
-    T scale = 1, *now = nullptr, *weight = nullptr;
-    const T* before = nullptr;
-    Vec<T> low, high;
-  };
-
-  T* place(Scratch& s, int r, int64_t b, int64_t t) const {
-    return alpha ? alpha + (b * N + t) * C : s.rows.data + (2 * r + (t & 1)) * Cp;
-  }
-
-  void finish(Row& row, int64_t c, Vec<T> sum) const {
-    const Vec<T> v = sum * row.scale, a = v * load(row.weight + c);
-    row.low = vmin(row.low, sum);
-    row.high = vmax(row.high, a);
-    store_row(row.now, c, C, a);
-  }
-
-  void group(int64_t g, Scratch& s) const {
-    const int64_t begin = g * chain.group_size;
-    int active = int(std::min(chain.B, begin + chain.group_size) - begin);
-    Row rows[kRows];
-    s.rows.resize(2 * kRows * Cp);
-    s.weight.resize(kRows * Cp);
-    for (int r = 0; r < active; ++r) {
-      Row& row = rows[r];
-      row.b = chain.order[begin + r], row.n = chain.length(row.b);
-      if (alpha) std::fill(alpha + (row.b * N + row.n) * C, alpha + (row.b + 1) * N * C, T(0));
-      if (row.n == 0) {
-        log_z[row.b] = 0;
-        continue;
-      }
-      row.weight = s.weight.data + r * Cp;
-      row.low = row.high = splat<T>(1);
-      row.now = place(s, r, row.b, 0);
-      first(row);
-    }
-    while (active && rows[active - 1].n == 0) --active;
-    const int all = active;
-    const T* before[kRows];
-    for (int64_t t = 1; active && t < rows[0].n; ++t) {
-      while (rows[active - 1].n <= t) --active;
-      const T* m = matrix.column_max.data;
-      if (!chain.shared()) s.own.set(chain.transition(rows[0].b, t - 1), C), m = s.own.column_max.data;
-      for (int r = 0; r < active; ++r) {
-        Row& row = rows[r];
-        row.scale = take_exponent(hmax(row.high), &row.exponents);
-        row.high = Vec<T>{};
-        before[r] = row.now;
-        row.now = place(s, r, row.b, t);
-        row.logs += weights(chain.unary(row.b, t), m, C, row.weight);
-      }
-      if (chain.shared()) step<SumProduct, T>(active, before, panels, [&](int r, int64_t c, Vec<T> sum) { finish(rows[r], c, sum); });
-      else own_step(before[0], s.own, rows[0]);
-    }
-    for (int r = 0; r < all; ++r) close(rows[r], s);
-  }
-
-  void first(Row& row) const {
-    alignas(kBytes) T zero[kLanes<T>] = {};
-    if (chain.start) {
-      for (int64_t c = 0; c < C; c += kLanes<T>) store(row.weight + c, load_row(chain.start, c, C, T(0)));
-    }
-    row.logs = weights(chain.unary(row.b, 0), chain.start ? row.weight : nullptr, C, row.weight);
-    for (int64_t c = 0; c < C; c += kLanes<T>) store_row(row.now, c, C, load(row.weight + c) + load(zero));
-  }
-
-  void own_step(const T* before, const ScaledMatrix<T>& own, Row& row) const {
-    for (int64_t c = 0; c < Cp; c += kLanes<T>) {
-      Vec<T> sum{};
-      for (int64_t p = 0; p < C; ++p) sum += load(own.row(p, Cp) + c) * before[p];
-      if (C - c < kLanes<T>)  // padding must not look like a lost sum
-        for (int64_t i = C - c; i < kLanes<T>; ++i) sum[i] = 1;
-      finish(row, c, sum);
-    }
-  }
-
-  void close(Row& row, Scratch& s) const {
-    T k = 0, sum = 0;
-    if (chain.end) {
-      k = weights(chain.end, static_cast<const T*>(nullptr), C, row.weight);
-      for (int64_t c = 0; c < C; ++c) sum += row.now[c] * row.weight[c];
-    } else {
-      for (int64_t c = 0; c < C; ++c) sum += row.now[c];
-    }
-    const double whole = std::log(double(sum)) + double(row.exponents) * 0.693147180559945309417 + row.logs + double(k);
-    // A NaN or infinite total (a row of -inf, or overflow of the sum of logs) is not below or above
-    // anything, so the comparison is written to fail then.
-    if (hmin<T>(row.low) >= kSafe<T> && sum >= kSafe<T> && std::isfinite(whole)) {
-      log_z[row.b] = T(whole);
-      return;
-    }
-    s.careful.forward(chain, row.b);
-    log_z[row.b] = T(s.careful.log_z);
-    if (alpha) alpha[row.b * N * C] = T(-1);  // tells backward that this row has no scaled form
-  }
-};
-
-template <class T>
 int64_t forward(const ChainArgs* args, T* log_z, T* alpha) {
-  const Forward<T> run(*args, log_z, alpha);
+  const Forward<T> run(*args, log_z);
+  Tape<T> tape;
+  tape.alpha = alpha, tape.row = args->N * args->C, tape.step = args->C;
   const int64_t chunks = run.chain.workers();
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     FlushSubnormals flush;
     typename Forward<T>::Scratch scratch;
-    for (int64_t g = chunk; g < run.chain.groups; g += chunks) run.group(g, scratch);
-  });
+    for (int64_t g = chunk; g < run.chain.groups; g += chunks) run.group(g, scratch, tape);
+  }, run.chain.small());
   return 0;
 }
 

@@ -71,7 +71,7 @@ class KBest {
 
 template <class T>
 int64_t kbest(const ChainArgs* args, int64_t k, int64_t* labels, T* scores) {
-  const Chain<T> chain(*args, false);
+  const Chain<T> chain(*args, 1);
   const int64_t chunks = chain.workers();
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     KBest<T> run(chain, k);

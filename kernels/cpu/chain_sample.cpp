@@ -23,7 +23,7 @@ int64_t draw(int64_t C, T uniform, std::vector<T>& weight, F&& score) {
 
 template <class T>
 int64_t sample(const ChainArgs* args, const T* uniform, int64_t S, int64_t* labels) {
-  const Chain<T> chain(*args, false);
+  const Chain<T> chain(*args, 1);
   const int64_t B = chain.B, N = chain.N, C = chain.C, chunks = chain.workers();
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     LogRow<T, false> row;

@@ -8,7 +8,7 @@ namespace {
 // Returns the flat place k * B * N + b * N + t of the first label out of range, or -1.
 template <class T>
 int64_t score(const ChainArgs* args, const int64_t* labels, int64_t K, T* out) {
-  const Chain<T> chain(*args, false);
+  const Chain<T> chain(*args, 1);
   const int64_t N = chain.N, C = chain.C;
   for (int64_t k = 0; k < K; ++k)
     for (int64_t b = 0; b < chain.B; ++b) {
@@ -50,7 +50,7 @@ void clear_counts(const Chain<T>& chain, T* d_unary, T* d_transition, T* d_start
 // Rows whose first label is negative (no feasible output) contribute nothing.
 template <class T>
 int64_t score_backward(const ChainArgs* args, const int64_t* labels, int64_t K, const T* grad, T* d_unary, T* d_transition, T* d_start, T* d_end) {
-  const Chain<T> chain(*args, false);
+  const Chain<T> chain(*args, 1);
   clear_counts(chain, d_unary, d_transition, d_start, d_end);
   for (int64_t k = 0; k < K; ++k)
     for (int64_t b = 0; b < chain.B; ++b) {
@@ -63,7 +63,7 @@ int64_t score_backward(const ChainArgs* args, const int64_t* labels, int64_t K, 
 // grad_b times the parts of y minus the parts of z.
 template <class T>
 int64_t difference_backward(const ChainArgs* args, const int64_t* y, const int64_t* z, const T* grad, T* d_unary, T* d_transition, T* d_start, T* d_end) {
-  const Chain<T> chain(*args, false);
+  const Chain<T> chain(*args, 1);
   clear_counts(chain, d_unary, d_transition, d_start, d_end);
   for (int64_t b = 0; b < chain.B; ++b) {
     add_counts(chain, b, y + b * chain.N, grad[b], d_unary, d_transition, d_start, d_end);

@@ -34,7 +34,7 @@ class Search {
     const Chain<T>& chain = viterbi_.chain;
     std::vector<int64_t> rows;
     for (int64_t i = first; i < chain.B; i += step) rows.push_back(chain.order[i]);
-    const int64_t group = chain.shared() ? kRows : 1;
+    const int64_t group = Viterbi<T>::most_rows(chain.args);
     std::vector<Row> state(chain.B);
     for (const int64_t b : rows) {
       state[b].upper.assign(s_.size, std::numeric_limits<T>::infinity());
@@ -92,7 +92,7 @@ class Search {
       if (w > bound) bound = w, at = g;
     }
     const T tolerance = 64 * std::numeric_limits<T>::epsilon() * (1 + std::abs(row.best) + std::abs(s_.gold_score[b]));
-    if (bound <= row.best + tolerance) return s_.proven[b] = 1;
+    if (bound <= row.best + tolerance) return s_.proven[b] = 1, true;
     if (v >= row.wanted - tolerance) return true;
     const T level = s_.levels[b * s_.size + at];
     rate_[b] = slope(level, row.upper[at]);
@@ -133,7 +133,7 @@ class Search {
 
 template <class T>
 int64_t search(const ChainArgs* args, const SearchArgs<T>& s) {
-  const Chain<T> chain(*args, false);
+  const Chain<T> chain(*args, 1);
   const int64_t passes = s.rounds ? 8 : s.size;  // of work a row: some rounds of Viterbi, or one pass a count
   const int64_t chunks = chain.work * passes < 150000 ? 1 : std::max<int64_t>(1, std::min(args->threads, chain.B));
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {

@@ -10,7 +10,7 @@ namespace {
 
 template <class T>
 int64_t second(const ChainArgs* args, const T* weight, const ChainDirection<T>& v, T* along, T* d_unary, T* d_transition, T* d_start, T* d_end) {
-  const Chain<T> chain(*args, false);
+  const Chain<T> chain(*args, 1);
   const int64_t chunks = chain.workers();
   ChainSums<T> sums(chain, chunks);
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
@@ -28,7 +28,7 @@ int64_t second(const ChainArgs* args, const T* weight, const ChainDirection<T>& 
 
 template <class T>
 int64_t entropy(const ChainArgs* args, const ChainDirection<T>& scores, T* out) {
-  const Chain<T> chain(*args, false);
+  const Chain<T> chain(*args, 1);
   const int64_t chunks = chain.workers();
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     LogRow<T, true> row;

@@ -9,7 +9,10 @@
 // With gold labels, u_t[gold_t] is lowered by scale_b * discount_t: since Hamming costs add the same
 // amount to every label but gold's, this is the cost-augmented argmax at one subtraction a position.
 #pragma once
-#include "chain.h"
+#include <mutex>
+#include <optional>
+
+#include "chain_viterbi_lanes.h"
 
 namespace sl {
 
@@ -21,19 +24,32 @@ struct Viterbi {
   T* scores;
   Panels<T> forward;      // T packed for steps
   Buffer<T> into;         // into[c][p] = T[p][c]
-  std::vector<Buffer<T>> alphas;  // per worker: group x N x Cp
+  std::once_flag packed;
+  std::vector<RawBuffer<T>> alphas;  // per worker: group x N x Cp
+  std::optional<ViterbiLanes<T>> lanes;
+  std::vector<typename ViterbiLanes<T>::Scratch> lane_scratch;  // per worker
   const int64_t* gold = nullptr;  // (B, N), checked by the caller
   const T* discount = nullptr;    // (B, N); null: 1
   const T* scale = nullptr;       // (B,); null: 1
 
   Viterbi(const ChainArgs& args, int64_t* labels_, T* scores_)
-      : chain(args), N(args.N), C(args.C), Cp(chain.Cp), labels(labels_), scores(scores_), alphas(chain.workers()) {
-    if (!chain.shared()) return;
+      : chain(args, most_rows(args)), N(args.N), C(args.C), Cp(chain.Cp), labels(labels_), scores(scores_), alphas(chain.workers()) {
+    if (chain.shared() && by_lanes<T>(args.B, C)) lanes.emplace(chain), lane_scratch.resize(chain.workers());
+  }
+
+  // The forms of a shared matrix that rows side by side need; lanes have their own.
+  void pack() {
     const T* t = chain.transition(0, 0);
     forward.pack(C, C, kNegInf<T>, [&](int64_t p, int64_t c) { return t[p * C + c]; });
     into.resize(C * Cp);
     for (int64_t c = 0; c < C; ++c)
       for (int64_t p = 0; p < Cp; ++p) into.data[c * Cp + p] = p < C ? t[p * C + c] : T(0);
+  }
+
+  // How many rows one call of decode takes.
+  static int64_t most_rows(const ChainArgs& args) {
+    if (!args.shared) return 1;
+    return by_lanes<T>(args.B, args.C) ? kLanes<T> : kRows;
   }
 
   void first(int64_t b, T* a) const {
@@ -72,8 +88,8 @@ struct Viterbi {
     return arg;
   }
 
-  void lower(int64_t b, int64_t t, T* a) const {
-    if (gold) a[gold[b * N + t]] -= (discount ? discount[b * N + t] : T(1)) * (scale ? scale[b] : T(1));
+  void lower(int64_t b, int64_t t, T* a, int64_t stride = 1) const {
+    if (gold) a[gold[b * N + t] * stride] -= (discount ? discount[b * N + t] : T(1)) * (scale ? scale[b] : T(1));
   }
 
   void group(int64_t g, int worker) {
@@ -81,7 +97,7 @@ struct Viterbi {
     decode(chain.order.data() + begin, int(std::min(chain.B, begin + chain.group_size) - begin), worker);
   }
 
-  // At most kRows rows, by falling length; rows with matrices of their own one at a time.
+  // At most most_rows rows, by falling length.
   void decode(const int64_t* rows, int active, int worker) {
     for (int r = 0; r < active; ++r) {
       for (int64_t t = chain.length(rows[r]); t < N; ++t) labels[rows[r] * N + t] = kPadLabel;
@@ -89,8 +105,13 @@ struct Viterbi {
     }
     while (active && chain.length(rows[active - 1]) == 0) --active;
     if (!active) return;
+    if (lanes && by_lanes<T>(active, C)) {
+      lanes->decode(rows, active, lane_scratch[worker], labels, scores, [&](int64_t b, int64_t t, T* a, int64_t stride) { lower(b, t, a, stride); });
+      return;
+    }
+    if (chain.shared()) std::call_once(packed, [&] { pack(); });
     const int64_t longest = chain.length(rows[0]);
-    Buffer<T>& alpha = alphas[worker];
+    RawBuffer<T>& alpha = alphas[worker];
     alpha.resize(active * longest * Cp);
     const auto at = [&](int r, int64_t t) { return alpha.data + (r * longest + t) * Cp; };
 

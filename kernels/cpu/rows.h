@@ -5,6 +5,7 @@
 // kPanel vectors of E and one broadcast fit the register file (32 registers with AVX-512, 16 below).
 #pragma once
 #include <algorithm>
+#include <memory>
 #include <type_traits>
 #include <vector>
 
@@ -38,6 +39,42 @@ struct Buffer {
   void resize(int64_t n) {
     store.resize(n + kBytes / sizeof(T));
     data = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(store.data()) + kBytes - 1) / kBytes * kBytes);
+  }
+};
+
+// The same without the zeros, for storage that is written before it is read and as large as the batch.
+template <class T>
+struct RawBuffer {
+  std::unique_ptr<T[]> store;
+  int64_t capacity = 0;
+  T* data = nullptr;
+  void resize(int64_t n) {
+    if (n <= capacity) return;
+    store.reset();
+    store.reset(new T[n + kBytes / sizeof(T)]);
+    capacity = n;
+    data = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(store.get()) + kBytes - 1) / kBytes * kBytes);
+  }
+};
+
+// A RawBuffer that a thread keeps from call to call up to a size, since giving memory back and having the
+// system clear it again takes a third of the time of a call of a millisecond.
+template <class T, int which>
+class KeptBuffer {
+ public:
+  ~KeptBuffer() {
+    if (buffer().capacity * int64_t(sizeof(T)) > kMostBytes) buffer() = RawBuffer<T>();
+  }
+  T* resize(int64_t n) {
+    buffer().resize(n);
+    return buffer().data;
+  }
+
+ private:
+  static constexpr int64_t kMostBytes = 4 << 20;
+  static RawBuffer<T>& buffer() {
+    static thread_local RawBuffer<T> kept;
+    return kept;
   }
 };
 

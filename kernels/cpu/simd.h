@@ -29,17 +29,21 @@ struct VecOf<float> {
   typedef float V __attribute__((vector_size(kBytes)));
   typedef float U __attribute__((vector_size(kBytes), aligned(4), may_alias));
   typedef int32_t I __attribute__((vector_size(kBytes)));
+  typedef double D __attribute__((vector_size(2 * kBytes)));
 };
 template <>
 struct VecOf<double> {
   typedef double V __attribute__((vector_size(kBytes)));
   typedef double U __attribute__((vector_size(kBytes), aligned(8), may_alias));
   typedef int64_t I __attribute__((vector_size(kBytes)));
+  typedef double D __attribute__((vector_size(kBytes)));
 };
 template <class T>
 using Vec = typename VecOf<T>::V;
 template <class T>
 using IVec = typename VecOf<T>::I;
+template <class T>
+using DoubleVec = typename VecOf<T>::D;  // the lanes of a Vec<T> in double precision
 template <class T>
 constexpr int kLanes = kBytes / int(sizeof(T));
 template <class T>

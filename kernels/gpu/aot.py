@@ -21,7 +21,7 @@ from typing import Any
 
 import torch
 
-from . import chain, chain_count
+from . import chain, chain_count, semimarkov, semimarkov_count
 from .launch import Launch
 
 ARCHITECTURES = (80, 90, 100)
@@ -59,6 +59,26 @@ def launches(states: int, dtype: torch.dtype, shared: bool) -> Iterator[Launch]:
     for counter, size in (((by_label, *[None] * 4), 51), ((by_label, *by_automaton), 1001)):
         worth = torch.zeros(B, size, dtype=dtype)
         yield from chain_count.plan_best_by_count(*potentials, *counter, size, worth, worth)[0]
+    yield from _semimarkov_launches(transition, B, N)
+
+
+def _semimarkov_launches(transition: torch.Tensor, B: int, N: int) -> Iterator[Launch]:
+    """Widths that one tile holds, then more of them, which change the two forward kernels."""
+    C, lengths, per_row = transition.shape[-1], torch.full((B,), N), transition.new_zeros(B)
+    potentials = (transition.new_zeros(B, N, 8, C), transition, lengths)
+    values, scales = transition.new_zeros(B, N, 2, C), torch.zeros(B, N + 1, dtype=torch.float64)
+    for W in (8, 40):
+        wide = (transition.new_zeros(B, N, W, C), transition, lengths)
+        yield from semimarkov.plan_viterbi(*wide)[0]
+        yield from semimarkov.plan_forward(*wide)[0]
+    yield from semimarkov.plan_kbest(*potentials, 5)[0]
+    yield from semimarkov.plan_backward(*potentials, values, scales, per_row)[0]
+    uniform = transition.new_zeros(5, B, N, 2)
+    yield from semimarkov.plan_sample(*potentials, values, scales, per_row, uniform)[0]
+    step, between = (torch.zeros_like(x, dtype=torch.int64) for x in potentials[:2])
+    for counter, size in (((step, None), 51), ((step, between), 1001)):
+        worth = transition.new_zeros(B, size)
+        yield from semimarkov_count.plan_best_by_count(*potentials, *counter, size, worth, worth)[0]
 
 
 def source(launch: Launch) -> Any:

@@ -1,5 +1,6 @@
 """Costs Delta(gold, y) >= 0 with Delta(gold, gold) = 0, each saying how it decomposes."""
 
+from structlearn.costs.aligned_pairs import AlignedPairs as AlignedPairs
 from structlearn.costs.base import Additive as Additive
 from structlearn.costs.base import Cost as Cost
 from structlearn.costs.base import Counted as Counted

@@ -1,8 +1,11 @@
 """Joint feature maps Psi(x, y) as modules: called on inputs they give a structure; ``joint`` gives Psi itself."""
 
+from structlearn.features.alignment import AlignmentMap as AlignmentMap
+from structlearn.features.alignment import EncoderAlignmentMap as EncoderAlignmentMap
 from structlearn.features.base import FeatureMap as FeatureMap
 from structlearn.features.chain import ChainMap as ChainMap
 from structlearn.features.grammar import RuleMap as RuleMap
+from structlearn.features.homologues import HomologueMap as HomologueMap
 from structlearn.features.multiclass import MulticlassMap as MulticlassMap
 from structlearn.features.multiclass import TaxonomyMap as TaxonomyMap
 from structlearn.features.segment import SegmentMap as SegmentMap

@@ -2,12 +2,14 @@
 
     s(y) = F(x, y; w) = <w, Psi(x, y)>,
 
-linear in the head's weights w, with any encoder in front. Since Psi = dF/dw, ``joint`` is one gradient of the
-structure's own score, whatever the structure; maps do not write Psi a second time.
+linear in the head's weights w, with any encoder in front. Psi = dF/dw, so a gradient of the structure's own score gives
+it whatever the structure, one backward pass an instance; a map that adds up its features by label instead has it for
+the whole batch at once.
 """
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from typing import Any
 
@@ -16,6 +18,7 @@ from torch import Tensor, nn
 
 from structlearn.errors import ShapeError
 from structlearn.structures import Structure
+from structlearn.structures.checks import check_label_tensor
 
 
 class FeatureMap(nn.Module, ABC):
@@ -55,18 +58,40 @@ class FeatureMap(nn.Module, ABC):
 
     def joint(self, x: Any, y: Any, lengths: Any = None) -> Tensor:
         """Psi(x, y), (B, d): <weights(), joint(x, y)> = s(y) for each instance. Carries no gradient."""
+        with torch.no_grad():
+            return torch.cat([part.flatten(1) for part in self.histograms(x, y, lengths)], 1)
+
+    def histograms(self, x: Any, y: Any, lengths: Any = None) -> list[Tensor]:
+        """Psi(x, y) by head parameter, (B, ...) with the parameter's shape behind the batch.
+
+        Right for every map, but one backward pass an instance: a subclass overrides it by sums over the whole batch.
+        """
         parameters = self.head_parameters()
+        found = [p.new_zeros((0, *p.shape)) for p in parameters]
         with torch.enable_grad():
             scores = self(x, lengths).score(y)
-            rows = []
-            for i in range(scores.shape[0]):
-                grads = torch.autograd.grad(scores[i], parameters, retain_graph=True, allow_unused=True)
-                rows.append(
-                    torch.cat(
-                        [
-                            torch.zeros_like(p).flatten() if g is None else g.flatten()
-                            for p, g in zip(parameters, grads, strict=True)
-                        ]
-                    )
-                )
-        return torch.stack(rows) if rows else scores.new_zeros((0, sum(p.numel() for p in parameters)))
+            rows = [
+                torch.autograd.grad(s, parameters, retain_graph=True, allow_unused=True, materialize_grads=True)
+                for s in scores
+            ]
+        return [torch.stack(row) for row in zip(*rows, strict=True)] if rows else found
+
+
+def one_output(y: Tensor, shape: tuple[int, ...], device: torch.device) -> Tensor:
+    """``y`` as int64 labels of exactly ``shape``: one output an instance."""
+    y = check_label_tensor("y", y, shape, device)
+    if y.dim() != len(shape):
+        raise ShapeError("y", str(shape), tuple(y.shape), "pass one output an instance; call joint for each of several")
+    return y
+
+
+def added_up(values: Tensor, index: Tensor, size: int) -> Tensor:
+    """out[b, i] = sum of values[b, t] over the t with index[b, t] = i, (B, size, F) from (B, M, F) and (B, M)."""
+    b, _, f = values.shape
+    rows = torch.arange(b, device=index.device)[:, None] * size + index
+    return values.new_zeros((b * size, f)).index_add_(0, rows.flatten(), values.flatten(0, 1)).view(b, size, f)
+
+
+def counted(used: Tensor, index: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:
+    """How often each place of ``shape`` has its flat ``index`` (B, M) where ``used`` (B, M), (B, *shape)."""
+    return added_up(used.to(dtype).unsqueeze(-1), index, math.prod(shape)).view(-1, *shape)

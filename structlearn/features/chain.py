@@ -17,9 +17,9 @@ import torch
 from torch import Tensor, nn
 
 from structlearn.errors import ArgumentError
-from structlearn.features.base import FeatureMap
+from structlearn.features.base import FeatureMap, added_up, counted, one_output
 from structlearn.structures import LinearChain, SecondOrderChain
-from structlearn.structures.checks import check_lengths, unpadded
+from structlearn.structures.checks import check_labels, check_lengths, unpadded
 
 
 class ChainMap(FeatureMap):
@@ -77,7 +77,7 @@ class ChainMap(FeatureMap):
         b, n, _ = phi.shape
         inside = torch.where(unpadded(lengths, b, n, phi.device).unsqueeze(-1), phi, 0.0)
         wide = nn.functional.pad(inside, (0, 0, self.window, self.window))
-        return wide.unfold(1, 2 * self.window + 1, 1).transpose(2, 3).reshape(b, n, -1)
+        return torch.cat([wide[:, i : i + n] for i in range(2 * self.window + 1)], -1)
 
     def forward(self, x: Any, lengths: Tensor | Sequence[int] | None = None) -> LinearChain | SecondOrderChain:  # type: ignore[override]
         """The scores of all label sequences for x."""
@@ -90,3 +90,22 @@ class ChainMap(FeatureMap):
         if self.input_transition is not None:
             transition = transition + self.eta * torch.einsum("bnf,pcf->bnpc", phi[:, 1:], self.input_transition)
         return LinearChain(unary, transition, lengths=lengths)
+
+    def histograms(self, x: Any, y: Tensor, lengths: Tensor | Sequence[int] | None = None) -> list[Tensor]:
+        phi = self.features(x, 3)
+        b, n, f = phi.shape
+        lengths = check_lengths("lengths", lengths, b, n, phi.device)
+        mask, c = unpadded(lengths, b, n, phi.device), self.transition.shape[0]
+        y = one_output(y, (b, n), phi.device)
+        check_labels("y", y, mask, c)
+        y = y.masked_fill(~mask, 0)
+        wide = torch.where(mask.unsqueeze(-1), self._windows(phi, lengths), 0.0)
+        pairs = y[:, :-1] * c + y[:, 1:]
+        found = [added_up(wide, y, c), self.eta * counted(mask[:, 1:], pairs, (c, c), phi.dtype)]
+        if self.second is not None:
+            triples = pairs[:, :-1] * c + y[:, 2:]
+            found.append(self.eta * counted(mask[:, 2:], triples, (c, c, c), phi.dtype))
+        if self.input_transition is not None:
+            into = torch.where(mask[:, 1:, None], phi[:, 1:], 0.0)
+            found.append(self.eta * added_up(into, pairs, c * c).view(b, c, c, f))
+        return found

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from structlearn.errors import ShapeError
-from structlearn.features.base import FeatureMap
+from structlearn.features.base import FeatureMap, one_output
 from structlearn.structures import Categorical
+from structlearn.structures.checks import check_labels
 from structlearn.taxonomy import Taxonomy
 
 
@@ -49,6 +50,12 @@ class TaxonomyMap(FeatureMap):
     def forward(self, x: Any, lengths: None = None) -> Categorical:
         """The scores of all classes for x."""
         return Categorical(self.features(x, 2) @ (self.incidence.to(self.nodes) @ self.nodes).T)
+
+    def histograms(self, x: Any, y: Tensor, lengths: None = None) -> list[Tensor]:
+        phi = self.features(x, 2)
+        y = one_output(y, (phi.shape[0],), phi.device)
+        check_labels("y", y, torch.ones((), dtype=torch.bool, device=y.device), self.incidence.shape[0])
+        return [self.incidence.to(self.nodes)[y].unsqueeze(-1) * phi.unsqueeze(1)]
 
 
 class MulticlassMap(TaxonomyMap):

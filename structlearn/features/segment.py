@@ -14,8 +14,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from structlearn.features.base import FeatureMap
-from structlearn.structures import SemiMarkov
+from structlearn.features.base import FeatureMap, added_up, counted, one_output
+from structlearn.structures import SemiMarkov, segmentation
 from structlearn.structures.checks import check_lengths, unpadded
 
 
@@ -55,3 +55,20 @@ class SegmentMap(FeatureMap):
         ends = (starts + torch.arange(1, self.width.shape[0] + 1, device=phi.device)).clamp(max=n)
         segments = before[:, ends] - before[:, :n, None] + self.width
         return SemiMarkov(segments, self.eta * self.transition, lengths=lengths)
+
+    def histograms(self, x: Any, y: Tensor, lengths: Tensor | Sequence[int] | None = None) -> list[Tensor]:
+        phi = self.features(x, 3)
+        b, n, _ = phi.shape
+        lengths = check_lengths("lengths", lengths, b, n, phi.device)
+        mask, (w, c) = unpadded(lengths, b, n, phi.device), self.width.shape
+        y = one_output(y, (b, n), phi.device)
+        segmentation.check(y, mask, w, c)
+        y = y.masked_fill(~mask, segmentation.INSIDE)
+        starts = y >= 0  # an output's entries there are places in ``width``, flattened
+        labels = segmentation.spread(y, c).masked_fill(~mask, 0)
+        pairs = labels[:, :-1] * c + labels[:, 1:]
+        return [
+            added_up(torch.where(mask.unsqueeze(-1), phi, 0.0), labels, c),
+            counted(starts, y.clamp(min=0), (w, c), phi.dtype),
+            self.eta * counted(starts[:, 1:], pairs, (c, c), phi.dtype),
+        ]

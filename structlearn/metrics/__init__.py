@@ -1,5 +1,9 @@
 """Scores of outputs against gold, by the rules of the field's own programs; functions, and torchmetrics over them."""
 
+from structlearn.metrics.alignment import AlignmentScore as AlignmentScore
+from structlearn.metrics.alignment import AlignmentScores as AlignmentScores
+from structlearn.metrics.alignment import alignment_scores as alignment_scores
+from structlearn.metrics.alignment import decoy_error as decoy_error
 from structlearn.metrics.brackets import COLLINS as COLLINS
 from structlearn.metrics.brackets import BracketCounts as BracketCounts
 from structlearn.metrics.brackets import BracketRules as BracketRules

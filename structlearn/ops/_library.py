@@ -53,3 +53,24 @@ def kernel(name: str, dtype: torch.dtype, arguments: int) -> Any:
     function.argtypes = [ctypes.c_char_p, *[ctypes.c_void_p] * (arguments - 1)]
     function.restype = ctypes.c_int64
     return function
+
+
+@functools.cache
+def _within() -> Any:
+    library = _open()
+    if isinstance(library, OSError):
+        return None
+    function = library.sl_within
+    function.argtypes = [ctypes.c_void_p, ctypes.c_int64, ctypes.c_int64]
+    return function
+
+
+def within(values: torch.Tensor, count: int, most: int) -> bool:
+    """Whether every entry of contiguous int64 ``values`` (count,) on the CPU lies in 0..most.
+
+    Minimum and maximum in Python cost more than decoding a short sentence.
+    """
+    function = _within()
+    if function is None:
+        return all(0 <= value <= most for value in values.tolist())
+    return function(values.data_ptr(), count, most) == 1  # type: ignore[no-any-return]

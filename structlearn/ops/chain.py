@@ -29,6 +29,8 @@ def _states_contiguous(unary: Tensor) -> Tensor:
 
 
 def _matrices_contiguous(transition: Tensor) -> Tensor:
+    if transition.is_contiguous():
+        return transition
     labels = transition.shape[-1]
     if labels <= 1 or (transition.stride(-1) == 1 and transition.stride(-2) == labels):
         return transition
@@ -76,18 +78,20 @@ def _sizes(unary: Tensor) -> tuple[int, int, int]:
     return b, n, c
 
 
-def decode(*args: Any) -> tuple[Tensor, Tensor, int]:
-    """Best labels (B,N) and scores (B,) by the C++ kernel, and how many rows have no allowed output; eager only."""
-    unary = args[0]
-    labels, score = _viterbi_fake(unary)
-    return labels, score, call("viterbi", args, labels, score)  # type: ignore[arg-type]
+def decode(*args: Any) -> tuple[Tensor, int]:
+    """Best labels (B,N) by the C++ kernel, and how many rows have no allowed output; eager only."""
+    b, n, _ = args[0].shape
+    labels = args[0].new_empty((b, n), dtype=torch.int64)
+    return labels, call("viterbi", args, labels, 0)  # type: ignore[arg-type]
 
 
 def _viterbi(*args: Any) -> tuple[Tensor, Tensor]:
     *tensors, backend = args
     if backend == "triton":
         return _gpu().viterbi(*tensors)  # type: ignore[no-any-return]
-    return decode(*tensors)[:2]
+    labels, score = _viterbi_fake(tensors[0])
+    call("viterbi", tuple(tensors), labels, score)  # type: ignore[arg-type]
+    return labels, score
 
 
 def _viterbi_fake(unary: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:

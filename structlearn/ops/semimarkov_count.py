@@ -12,7 +12,11 @@ from structlearn.ops.semimarkov import ARGS, call
 
 
 def _best_by_count(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    *tensors, segment_step, transition_step, size, offset, slope = args
+    *tensors, segment_step, transition_step, size, offset, slope, backend = args
+    if backend == "triton":
+        import structlearn.gpu.semimarkov_count as gpu
+
+        return gpu.best_by_count(*tensors, segment_step, transition_step, size, offset, slope)  # type: ignore[no-any-return]
     outputs = _best_by_count_fake(*args)
     steps = [None if x is None else x.to(torch.int32).contiguous() for x in (segment_step, transition_step)]
     call("best_by_count", tuple(tensors), *steps, size, offset.contiguous(), slope.contiguous(), *outputs)  # type: ignore[arg-type]
@@ -32,7 +36,7 @@ def _best_by_count_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
 
 best_by_count = operator(
     f"semimarkov_best_by_count({ARGS}, Tensor? segment_step, Tensor? transition_step, SymInt size, Tensor offset,"
-    " Tensor slope) -> (Tensor codes, Tensor index, Tensor value, Tensor table)",
+    " Tensor slope, str backend) -> (Tensor codes, Tensor index, Tensor value, Tensor table)",
     _best_by_count,
     _best_by_count_fake,
 )

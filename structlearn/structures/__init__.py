@@ -2,6 +2,7 @@
 
 from structlearn.structures.alignment import Alignment as Alignment
 from structlearn.structures.base import Structure as Structure
+from structlearn.structures.candidates import Candidates as Candidates
 from structlearn.structures.categorical import Categorical as Categorical
 from structlearn.structures.chain import LinearChain as LinearChain
 from structlearn.structures.grammar import WeightedCFG as WeightedCFG

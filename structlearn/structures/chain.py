@@ -196,9 +196,9 @@ class LinearChain(Structure):
     def argmax(self) -> Tensor:
         if self.backend != "cpu" or not is_eager(self.unary):
             return super().argmax()  # type: ignore[no-any-return]
-        labels, score, infeasible = ops.decode(*self._args)
+        labels, infeasible = ops.decode(*self._args)
         if infeasible:
-            self._require_feasible(score)
+            self._require_feasible(self.max())
         return labels
 
     def max(self) -> Tensor:

@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import DeviceError, DTypeError, LabelError, LengthsError, PotentialError, ShapeError
+from structlearn.ops._library import within
 from structlearn.ops._register import is_eager
 
 _COMPUTED = (torch.float32, torch.float64)
@@ -29,8 +30,12 @@ def same_kind(named: dict[str, Tensor | None]) -> list[Any]:
     first = values[0]
     assert first is not None
     dtype, device = first.dtype, first.device
-    if dtype in _COMPUTED and all(v is None or (v.dtype is dtype and v.device == device) for v in values):
-        return values
+    if dtype in _COMPUTED:
+        for v in values:
+            if v is not None and (v.dtype is not dtype or v.device != device):
+                break
+        else:
+            return values
     given = {name: v for name, v in named.items() if v is not None}
     leader = next(iter(given))
     for name, v in given.items():
@@ -61,22 +66,18 @@ def check_lengths(
         except (TypeError, ValueError, RuntimeError):
             raise DTypeError(name, "integers", repr(lengths), "give a list of int or an integer tensor") from None
         lengths = lengths.long() if lengths.numel() == 0 else lengths  # an empty list has no dtype of its own
-    if lengths.dim() != 1 or lengths.shape[0] != batch:
+    if lengths.shape != (batch,):
         raise ShapeError(name, f"(B,) with B={batch}", tuple(lengths.shape), "give one length for every batch row")
     if lengths.dtype is not torch.int64:
         if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype is torch.bool:
             raise DTypeError(name, "integers", lengths.dtype, "convert it with .long()")
         lengths = lengths.long()
-    if batch and lengths.device.type == "cpu" and is_eager(lengths):
-        if batch <= 64:
+    if lengths.is_cpu and is_eager(lengths):
+        lengths = lengths.contiguous()
+        if not within(lengths, batch, size):
             values = lengths.tolist()
-            low, high = min(values), max(values)
-        else:
-            low, high = (int(v) for v in torch.aminmax(lengths))
-        if low < 0 or high > size:
-            bad = low if low < 0 else high
-            row = lengths.tolist().index(bad)
-            got = f"{bad} in batch row {row}"
+            bad = min(values) if min(values) < 0 else max(values)
+            got = f"{bad} in batch row {values.index(bad)}"
             raise LengthsError(name, f"values in 0..{size}, the padded size", got, "clip or re-pad")
     return lengths if lengths.device == device else lengths.to(device, non_blocking=True)
 

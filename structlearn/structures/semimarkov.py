@@ -32,7 +32,7 @@ from structlearn.structures.base import PAD, Structure, check_count, marginals_b
 from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.structures.segmentation import Segment
 
-_NATIVE = ("reference", "cpu")
+_NATIVE = ("reference", "cpu", "triton")
 
 
 class SemiMarkovPotentials(NamedTuple):

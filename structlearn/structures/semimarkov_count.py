@@ -31,9 +31,9 @@ NEG_INF = float("-inf")
 def max_by_count(chain: SemiMarkov, counter: Counter) -> CountTable:
     """The best score of each chain for every value of the statistics."""
     steps = _steps(chain, counter)
-    if chain.backend == "cpu":
+    if chain.backend != "reference":
         zero = chain.segments.new_zeros((chain.batch_size, counter.size))
-        table = ops.best_by_count(*chain._args, *steps, counter.size, zero, zero)[3]
+        table = ops.best_by_count(*chain._args, *steps, counter.size, zero, zero, chain.backend)[3]
     else:
         table = _table(chain, chain.segments.detach(), *steps, counter.size)
 
@@ -41,9 +41,10 @@ def max_by_count(chain: SemiMarkov, counter: Counter) -> CountTable:
         flat = torch.zeros_like(index[:, 0])
         for j, size in enumerate(counter.sizes):
             flat = flat * size + index[:, j]
-        if chain.backend == "cpu":
+        if chain.backend != "reference":
             wanted = torch.full_like(table, NEG_INF).scatter_(1, flat[:, None], 0.0)
-            y: Tensor = ops.best_by_count(*chain._args, *steps, counter.size, wanted, torch.zeros_like(table))[0]
+            given = (*chain._args, *steps, counter.size, wanted, torch.zeros_like(table))
+            y: Tensor = ops.best_by_count(*given, chain.backend)[0]
             return y
         return _decode(chain, steps, counter.size, flat)
 
@@ -53,8 +54,9 @@ def max_by_count(chain: SemiMarkov, counter: Counter) -> CountTable:
 def best_by_count(chain: SemiMarkov, counter: Counter, offset: Tensor, slope: Tensor) -> CountedBest:
     """The segmentation that maximises offset[g] + slope[g] * s(y), tables (B, S1[, S2]), slope >= 0."""
     steps = _steps(chain, counter)
-    if chain.backend == "cpu":
-        y, index, value, _ = ops.best_by_count(*chain._args, *steps, counter.size, offset.flatten(1), slope.flatten(1))
+    if chain.backend != "reference":
+        worth = (offset.flatten(1), slope.flatten(1))
+        y, index, value, _ = ops.best_by_count(*chain._args, *steps, counter.size, *worth, chain.backend)
         return CountedBest(y, index, value)
     index, value = pick(_table(chain, chain.segments.detach(), *steps, counter.size), offset, slope)
     y = _decode(chain, steps, counter.size, index)

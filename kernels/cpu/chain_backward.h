@@ -1,0 +1,188 @@
+// Gradient of sum_b g_b log Z_b from the scaled forward values a_t (chain_scaled.h):
+//   x_t[c] = w_t[c] b_t[c],   b_{t-1}[p] = 2^-e sum_c E[p][c] x_t[c],   b_last = exp(end)
+//   P(y_t = c) = a_t[c] b_t[c] / sum_c a_t[c] b_t[c]
+//   P(y_{t-1} = p, y_t = c) = a_{t-1}[p] E[p][c] x_t[c] / sum_p a_{t-1}[p] (sum_c E[p][c] x_t[c]).
+// Both are normalised by their own sums, so no scale has to be stored. The shared transition's
+// gradient E * sum_t a_{t-1}^T x_t is a matrix product over rows and positions: pairs of vectors are
+// collected and added as updates of rank kDepth. A row whose sum falls below kSafe is done again in
+// log space; since its pairs are already in the group's sum, the group starts again without it. The
+// sum at t bounds what b_{t-1} can have lost before its scaling: sum_p a_{t-1}[p] b~[p], with the
+// largest a_{t-1} brought to 1, is that sum.
+#pragma once
+#include "chain_forward.h"
+#include "outer.h"
+
+namespace sl {
+
+template <class T>
+struct Backward {
+  const Chain<T> chain;
+  const int64_t N, C, Cp;
+  const T* grad;  // null: 1
+  T *d_unary, *d_transition;
+  ScaledMatrix<T> matrix;
+  Panels<T> panels;  // E transposed: panels of predecessors
+
+  Backward(const ChainArgs& args, const T* grad_, T* d_unary_, T* d_transition_)
+      : chain(args), N(args.N), C(args.C), Cp(chain.Cp), grad(grad_), d_unary(d_unary_), d_transition(d_transition_) {
+    if (!chain.shared()) return;
+    matrix.set(chain.transition(0, 0), C);
+    panels.pack(C, C, T(0), [&](int64_t c, int64_t p) { return matrix.row(p, Cp)[c]; });
+  }
+
+  struct Scratch {
+    Buffer<T> beta, message, weight;
+    OuterSum<T> pairs;
+    Buffer<T> sum;  // of all groups of this chunk
+    ScaledMatrix<T> own;
+    LogRow<T, false> careful;
+    Tape<T> tape;
+
+    explicit Scratch(const Chain<T>& chain) {
+      beta.resize(kRows * chain.Cp), message.resize(kRows * chain.Cp), weight.resize(chain.Cp);
+      if (chain.shared()) sum.resize(chain.C * chain.Cp), std::fill_n(sum.data, chain.C * chain.Cp, T(0));
+    }
+  };
+
+  struct Row {
+    int64_t b, n, slot;
+    T *beta, *message;  // b_t (padded with 0) and x_t
+    T inverse;          // g / sum_c a_t[c] b_t[c]
+  };
+
+  T weight_of(int64_t b) const { return grad ? grad[b] : T(1); }
+
+  // Writes the row's unary gradient at t; false if the row must be done in log space.
+  bool marginal(Row& row, int64_t t, const Tape<T>& tape) const {
+    const T *at = tape.a(row.slot, t), *beta = row.beta;
+    Vec<T> sum{};
+    for (int64_t c = 0; c < C; c += kLanes<T>) sum += load_row(at, c, C, T(0)) * load(beta + c);
+    const T total = hsum(sum);
+    if (!(total >= kSafe<T>)) return false;
+    row.inverse = weight_of(row.b) / total;
+    T* out = d_unary + (row.b * N + t) * C;
+    for (int64_t c = 0; c < C; c += kLanes<T>) store_row(out, c, C, load_row(at, c, C, T(0)) * load(beta + c) * row.inverse);
+    return true;
+  }
+
+  void last(Row& row) const {
+    if (chain.end) {
+      weights(chain.end, static_cast<const T*>(nullptr), C, row.beta);
+    } else {
+      for (int64_t c = 0; c < Cp; ++c) row.beta[c] = c < C ? T(1) : T(0);
+    }
+  }
+
+  // x_t from b_t; the same weights as forward.
+  void message(Row& row, int64_t t, const T* m, Scratch& s) const {
+    const T* weight = s.tape.weight ? s.tape.w(row.slot, t) : s.weight.data;
+    if (!s.tape.weight) weights(chain.unary(row.b, t), m, C, s.weight.data);
+    for (int64_t c = 0; c < C; c += kLanes<T>) store(row.message + c, load(weight + c) * load(row.beta + c));
+  }
+
+  // After b~ = E x_t stands in row.beta: brings its largest entry into [1, 2). False as above.
+  bool rescale(Row& row) const {
+    Vec<T> high{};
+    for (int64_t c = 0; c < C; c += kLanes<T>) high = vmax(high, load(row.beta + c));
+    const T top = hmax(high);
+    if (!(top >= kSafe<T>)) return false;
+    int64_t ignored = 0;
+    const T scale = take_exponent(top, &ignored);
+    for (int64_t c = 0; c < C; c += kLanes<T>) store(row.beta + c, load(row.beta + c) * scale);
+    for (int64_t c = 0; c < C; c += kLanes<T>) store(row.message + c, load(row.message + c) * scale);
+    return true;
+  }
+
+  // Rows in `rows` share the matrix. Returns the row that failed, or -1.
+  int shared_group(Row* rows, int count, Scratch& s) const {
+    s.pairs.reset(C, Cp);
+    int active = 0;
+    const T* from[kRows];
+    for (int64_t t = rows[0].n - 1;; --t) {
+      for (; active < count && rows[active].n > t; ++active) {
+        last(rows[active]);
+        if (!marginal(rows[active], t, s.tape)) return active;
+      }
+      if (t == 0) break;
+      for (int r = 0; r < active; ++r) message(rows[r], t, matrix.column_max.data, s), from[r] = rows[r].message;
+      step<SumProduct, T>(active, from, panels, [&](int r, int64_t p, Vec<T> sum) { store(rows[r].beta + p, sum); });
+      for (int r = 0; r < active; ++r) {
+        if (!rescale(rows[r]) || !marginal(rows[r], t - 1, s.tape)) return r;
+        T* right = s.pairs.push(s.tape.a(rows[r].slot, t - 1));
+        for (int64_t c = 0; c < C; c += kLanes<T>) store(right + c, load(rows[r].message + c) * rows[r].inverse);
+      }
+    }
+    s.pairs.flush();
+    for (int64_t i = 0; i < C * Cp; ++i) s.sum.data[i] += s.pairs.sum.data[i];
+    return -1;
+  }
+
+  bool own_row(Row& row, Scratch& s) const {
+    last(row);
+    if (!marginal(row, row.n - 1, s.tape)) return false;
+    for (int64_t t = row.n - 1; t > 0; --t) {
+      s.own.set(chain.transition(row.b, t - 1), C);
+      message(row, t, s.own.column_max.data, s);
+      for (int64_t p = 0; p < C; ++p) {
+        Vec<T> sum{};
+        for (int64_t c = 0; c < C; c += kLanes<T>) sum += load(s.own.row(p, Cp) + c) * load(row.message + c);
+        row.beta[p] = hsum(sum);
+      }
+      if (!rescale(row) || !marginal(row, t - 1, s.tape)) return false;
+      T* out = d_transition + (row.b * (N - 1) + t - 1) * C * C;
+      for (int64_t p = 0; p < C; ++p) {
+        const T left = s.tape.a(row.slot, t - 1)[p] * row.inverse;
+        for (int64_t c = 0; c < C; c += kLanes<T>)
+          store_row(out + p * C, c, C, load(s.own.row(p, Cp) + c) * load(row.message + c) * left);
+      }
+    }
+    return true;
+  }
+
+  void group(int64_t g, Scratch& s, ChainSums<T>& sums, int64_t chunk) const {
+    const int64_t begin = g * chain.group_size, stop = std::min(chain.B, begin + chain.group_size);
+    Row rows[kRows];
+    int count = 0;
+    const auto careful = [&](int64_t b) {
+      s.careful.forward(chain, b);
+      s.careful.backward(chain, weight_of(b), sums.of(chain, chunk, b, d_unary, d_transition));
+    };
+    for (int64_t i = begin; i < stop; ++i) {
+      const int64_t b = chain.order[i], n = chain.length(b);
+      const int64_t slot = s.tape.slot(b, int(i - begin));
+      if (n == 0 || *s.tape.a(slot, 0) < 0) {
+        careful(b);
+        continue;
+      }
+      rows[count] = {b, n, slot, s.beta.data + count * Cp, s.message.data + count * Cp, T(0)};
+      std::fill(d_unary + (b * N + n) * C, d_unary + (b + 1) * N * C, T(0));
+      if (!chain.shared() && N > 1) std::fill(d_transition + (b * (N - 1) + n - 1) * C * C, d_transition + (b + 1) * (N - 1) * C * C, T(0));
+      ++count;
+    }
+    if (!chain.shared()) {
+      if (count && !own_row(rows[0], s)) careful(rows[0].b), count = 0;
+    } else {
+      for (int failed; count && (failed = shared_group(rows, count, s)) >= 0;) {
+        careful(rows[failed].b);
+        for (int r = failed; r + 1 < count; ++r) rows[r].b = rows[r + 1].b, rows[r].n = rows[r + 1].n, rows[r].slot = rows[r + 1].slot;
+        --count;
+      }
+    }
+    for (int r = 0; r < count; ++r) {
+      const T *front = d_unary + rows[r].b * N * C, *back = front + (rows[r].n - 1) * C;
+      const ChainGradient<T> out = sums.of(chain, chunk, rows[r].b, d_unary, d_transition);
+      for (int64_t c = 0; c < C; ++c) out.start[c] += front[c], out.end[c] += back[c];
+    }
+  }
+
+  // Adds the pairs of all groups to the chunk's transition gradient.
+  void close(const Scratch& s, ChainSums<T>& sums, int64_t chunk) const {
+    if (!chain.shared()) return;
+    T* out = sums.transition.data() + chunk * C * C;
+    for (int64_t p = 0; p < C; ++p)
+      for (int64_t c = 0; c < C; ++c)
+        if (matrix.column_max.data[c] > kNegInf<T>) out[p * C + c] += s.sum.data[p * Cp + c] * matrix.row(p, Cp)[c];
+  }
+};
+
+}  // namespace sl
