@@ -23,7 +23,7 @@ import torch
 
 from structlearn.structures.rules import Grammar
 
-from . import chain, chain_count, semimarkov, semimarkov_count, span_tree
+from . import alignment, chain, chain_count, semimarkov, semimarkov_count, span_tree
 from . import grammar as cfg
 from .launch import Launch
 
@@ -63,8 +63,23 @@ def launches(states: int, dtype: torch.dtype, shared: bool) -> Iterator[Launch]:
         worth = torch.zeros(B, size, dtype=dtype)
         yield from chain_count.plan_best_by_count(*potentials, *counter, size, worth, worth)[0]
     yield from _semimarkov_launches(transition, B, N)
-    if shared:
+    if shared:  # alignments and trees have no transitions: once is enough
+        yield from _alignment_launches(states, dtype)
         yield from _tree_launches(C, dtype)
+
+
+def _alignment_launches(rows: int, dtype: torch.dtype) -> Iterator[Launch]:
+    """Ragged pairs with as many rows as a chain has states; the forms that do most."""
+    B, N, M = 3, rows, 7
+    match, x, y = (torch.zeros(shape, dtype=dtype) for shape in ((B, N, M), (B, N), (B, M)))
+    lengths = (torch.full((B,), N), torch.full((B,), M))
+    per_row = torch.zeros(B, dtype=dtype)
+    yield from alignment.plan_best(match, x, y, None, None, *lengths, alignment.GLOBAL, -1)[0]
+    yield from alignment.plan_best(match, x, y, x, y, *lengths, alignment.LOCAL, -1)[0]
+    affine = (match, x, y, x, y, *lengths)
+    launches, (_, kept) = alignment.plan_forward(*affine, alignment.LOCAL, -1)
+    yield from launches
+    yield from alignment.plan_backward(*affine, alignment.SEMIGLOBAL, -1, per_row, kept, per_row)[0]
 
 
 def _semimarkov_launches(transition: torch.Tensor, B: int, N: int) -> Iterator[Launch]:
