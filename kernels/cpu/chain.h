@@ -35,8 +35,8 @@ struct Chain {
   // Groups hold at most `most` sequences, one where each has matrices of its own.
   explicit Chain(const ChainArgs& a, int64_t most = kRows)
       : args(a), B(a.B), N(a.N), C(a.C), Cp(padded<T>(a.C)), start(static_cast<const T*>(a.start)), end(static_cast<const T*>(a.end)), order(a.B) {
-    std::iota(order.begin(), order.end(), int64_t(0));
-    if (a.lengths) std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return a.lengths[i] > a.lengths[j]; });
+    if (a.lengths) sort_by_length();
+    else std::iota(order.begin(), order.end(), int64_t(0));
     int64_t total = 0;
     for (int64_t b = 0; b < B; ++b) total += length(b);
     work = total * C * C;
@@ -45,6 +45,14 @@ struct Chain {
       group_size = std::max<int64_t>(1, rounds ? (each + rounds - 1) / rounds : 1);
     }
     groups = (B + group_size - 1) / group_size;
+  }
+
+  // Longest first, rows of equal length in their order: by counting, since there are no more lengths than positions.
+  void sort_by_length() {
+    std::vector<int64_t> place(N + 2);
+    for (int64_t b = 0; b < B; ++b) ++place[N - args.lengths[b] + 1];
+    for (int64_t n = 0; n < N; ++n) place[n + 1] += place[n];
+    for (int64_t b = 0; b < B; ++b) order[place[N - args.lengths[b]]++] = b;
   }
 
   bool shared() const { return args.shared; }

@@ -9,6 +9,7 @@
 // With gold labels, u_t[gold_t] is lowered by scale_b * discount_t: since Hamming costs add the same
 // amount to every label but gold's, this is the cost-augmented argmax at one subtraction a position.
 #pragma once
+#include <mutex>
 #include <optional>
 
 #include "chain_viterbi_lanes.h"
@@ -23,6 +24,7 @@ struct Viterbi {
   T* scores;
   Panels<T> forward;      // T packed for steps
   Buffer<T> into;         // into[c][p] = T[p][c]
+  std::once_flag packed;
   std::vector<RawBuffer<T>> alphas;  // per worker: group x N x Cp
   std::optional<ViterbiLanes<T>> lanes;
   std::vector<typename ViterbiLanes<T>::Scratch> lane_scratch;  // per worker
@@ -32,8 +34,11 @@ struct Viterbi {
 
   Viterbi(const ChainArgs& args, int64_t* labels_, T* scores_)
       : chain(args, most_rows(args)), N(args.N), C(args.C), Cp(chain.Cp), labels(labels_), scores(scores_), alphas(chain.workers()) {
-    if (!chain.shared()) return;
-    if (by_lanes<T>(args.B, C)) lanes.emplace(chain), lane_scratch.resize(chain.workers());
+    if (chain.shared() && by_lanes<T>(args.B, C)) lanes.emplace(chain), lane_scratch.resize(chain.workers());
+  }
+
+  // The forms of a shared matrix that rows side by side need; lanes have their own.
+  void pack() {
     const T* t = chain.transition(0, 0);
     forward.pack(C, C, kNegInf<T>, [&](int64_t p, int64_t c) { return t[p * C + c]; });
     into.resize(C * Cp);
@@ -104,6 +109,7 @@ struct Viterbi {
       lanes->decode(rows, active, lane_scratch[worker], labels, scores, [&](int64_t b, int64_t t, T* a, int64_t stride) { lower(b, t, a, stride); });
       return;
     }
+    if (chain.shared()) std::call_once(packed, [&] { pack(); });
     const int64_t longest = chain.length(rows[0]);
     RawBuffer<T>& alpha = alphas[worker];
     alpha.resize(active * longest * Cp);

@@ -65,12 +65,12 @@ def _within() -> Any:
     return function
 
 
-def within(values: torch.Tensor, most: int) -> bool:
-    """Whether every entry of contiguous int64 ``values`` (K,) on the CPU lies in 0..most.
+def within(values: torch.Tensor, count: int, most: int) -> bool:
+    """Whether every entry of contiguous int64 ``values`` (count,) on the CPU lies in 0..most.
 
     Minimum and maximum in Python cost more than decoding a short sentence.
     """
     function = _within()
     if function is None:
         return all(0 <= value <= most for value in values.tolist())
-    return function(values.data_ptr(), values.shape[0], most) == 1  # type: ignore[no-any-return]
+    return function(values.data_ptr(), count, most) == 1  # type: ignore[no-any-return]

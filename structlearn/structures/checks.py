@@ -30,8 +30,12 @@ def same_kind(named: dict[str, Tensor | None]) -> list[Any]:
     first = values[0]
     assert first is not None
     dtype, device = first.dtype, first.device
-    if dtype in _COMPUTED and all(v is None or (v.dtype is dtype and v.device == device) for v in values):
-        return values
+    if dtype in _COMPUTED:
+        for v in values:
+            if v is not None and (v.dtype is not dtype or v.device != device):
+                break
+        else:
+            return values
     given = {name: v for name, v in named.items() if v is not None}
     leader = next(iter(given))
     for name, v in given.items():
@@ -62,7 +66,7 @@ def check_lengths(
         except (TypeError, ValueError, RuntimeError):
             raise DTypeError(name, "integers", repr(lengths), "give a list of int or an integer tensor") from None
         lengths = lengths.long() if lengths.numel() == 0 else lengths  # an empty list has no dtype of its own
-    if lengths.dim() != 1 or lengths.shape[0] != batch:
+    if lengths.shape != (batch,):
         raise ShapeError(name, f"(B,) with B={batch}", tuple(lengths.shape), "give one length for every batch row")
     if lengths.dtype is not torch.int64:
         if lengths.is_floating_point() or lengths.is_complex() or lengths.dtype is torch.bool:
@@ -70,7 +74,7 @@ def check_lengths(
         lengths = lengths.long()
     if lengths.is_cpu and is_eager(lengths):
         lengths = lengths.contiguous()
-        if not within(lengths, size):
+        if not within(lengths, batch, size):
             values = lengths.tolist()
             bad = min(values) if min(values) < 0 else max(values)
             got = f"{bad} in batch row {values.index(bad)}"

@@ -1,0 +1,192 @@
+"""What an update does with Δ: perceptron and approximate large margin, with averaged weights.
+
+Perceptron:  w <- w + Δ.
+ALMA_p:      w <- P(f⁻¹(f(w) + C sqrt(1/((p-1) k)) Δ / |Δ|_p)),   k = 1, 2, ... counts updates,
+
+P(u) = u / max(1, |u|_q) with 1/p + 1/q = 1, and f = ∇ |·|_q² / 2, the identity for p = 2. While searching, y-good
+hypotheses are ranked lower by (1-α) B sqrt((p-1)/k). The source text leaves f out, which is right for p = 2 alone; the
+bound for other p rests on it.
+
+Averages run over calls, with or without errors in them. Only rows that Δ touches are visited: the weights are kept as
+scale * v, and the sum of all weights so far as Z v - u with Z the sum of scales.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Iterable
+
+import torch
+from torch import Tensor
+
+from structlearn.errors import ArgumentError
+from structlearn.search.violations import Violations
+
+_FOLD = 1e-3  # below this scale v is rescaled: its float32 entries would lose what is added
+
+
+class Update(ABC):
+    """Weights that move along Δ when a search errs.
+
+    Args:
+        weights: tensors that require gradients and that the scores are linear in. They hold v: equal to the weights up
+            to the positive factor ``scale``, which changes no search. ``fold`` makes it 1.
+    """
+
+    def __init__(self, weights: Iterable[Tensor]) -> None:
+        self.weights = list(weights)
+        self.calls = self.updates = 0
+        self.scale = 1.0
+        self._scales = 0.0  # Z
+        self._sums = [torch.zeros_like(w) for w in self.weights]  # u
+
+    @property
+    def margin(self) -> float:
+        """What y-good hypotheses must win by, in units of v."""
+        return 0.0
+
+    def __call__(self, violations: Violations) -> None:
+        """One update for all errors that a search found, none if there are none."""
+        if bool((violations.errors > 0).any()):
+            delta = torch.autograd.grad(violations.value, self.weights, allow_unused=True)
+            with torch.no_grad():
+                self._move([None if d is None else _rows(d) for d in delta])
+            self.updates += 1
+        self._scales += self.scale
+        self.calls += 1
+
+    @abstractmethod
+    def _move(self, delta: list[_Sparse | None]) -> None: ...
+
+    def _add(self, delta: list[_Sparse | None], step: float) -> None:
+        for v, u, d in zip(self.weights, self._sums, delta, strict=True):
+            if d is not None:
+                d.add_to(v, step)
+                d.add_to(u, step * self._scales)
+
+    @torch.no_grad()
+    def fold(self) -> None:
+        """Brings the weights to scale 1."""
+        for v in self.weights:
+            v.mul_(self.scale)
+        self._scales /= self.scale
+        self.scale = 1.0
+
+    @torch.no_grad()
+    def averaged(self) -> list[Tensor]:
+        """The mean of the weights over all calls; the weights themselves before the first."""
+        if self.calls == 0:
+            return [v * self.scale for v in self.weights]
+        return [(v * self._scales - u) / self.calls for v, u in zip(self.weights, self._sums, strict=True)]
+
+
+class Perceptron(Update):
+    """w <- w + Δ."""
+
+    def _move(self, delta: list[_Sparse | None]) -> None:
+        self._add(delta, 1.0)
+
+
+class ALMA(Update):
+    """The approximate large margin update, above.
+
+    Args:
+        weights: as for :class:`Update`; they should start within the unit ball.
+        alpha: α in (0, 1]; 1 asks for no margin, small ones for the largest.
+        B, C: scale of margin and step; 1/α and √2 if not given.
+        p: norm of the features, >= 2. Other than 2 every update visits all weights.
+    """
+
+    def __init__(
+        self,
+        weights: Iterable[Tensor],
+        *,
+        alpha: float = 0.9,
+        B: float | None = None,
+        C: float = math.sqrt(2),
+        p: float = 2.0,
+    ) -> None:
+        if not 0 < alpha <= 1:
+            raise ArgumentError("alpha", "a number above 0, up to 1", alpha, "0.9 seeks 0.9 of the largest margin")
+        if not p >= 2 or math.isinf(p):
+            raise ArgumentError("p", "a finite number >= 2", p, "2 log(number of features) is close to infinity")
+        super().__init__(weights)
+        self.alpha, self.B, self.C, self.p = alpha, 1 / alpha if B is None else B, C, p
+        self._square = float(sum(w.detach().double().square().sum() for w in self.weights))
+
+    @property
+    def margin(self) -> float:
+        return (1 - self.alpha) * self.B * math.sqrt((self.p - 1) / (self.updates + 1)) / self.scale
+
+    def _move(self, delta: list[_Sparse | None]) -> None:
+        step = self.C / math.sqrt((self.p - 1) * (self.updates + 1))
+        size = sum(float(d.values.double().abs().pow(self.p).sum()) for d in delta if d is not None) ** (1 / self.p)
+        if size == 0:
+            return
+        if self.p != 2:
+            self._move_dense(delta, step / size)
+            return
+        along = step / size / self.scale
+        inner = sum(d.dot(v) for v, d in zip(self.weights, delta, strict=True) if d is not None)
+        self._add(delta, along)
+        self._square += 2 * along * inner + (along * size) ** 2
+        norm = self.scale * math.sqrt(max(self._square, 0.0))
+        if norm > 1:
+            self.scale /= norm
+        if self.scale < _FOLD:
+            self.fold()
+            self._square = float(sum(w.double().square().sum() for w in self.weights))
+
+    def _move_dense(self, delta: list[_Sparse | None], along: float) -> None:
+        q = self.p / (self.p - 1)
+        before = [v.clone() for v in self.weights]
+        theta = _link(before, q)
+        for x, d in zip(theta, delta, strict=True):
+            if d is not None:
+                d.add_to(x, along)
+        moved = _link(theta, self.p)
+        shrink = max(1.0, _norm(moved, q))
+        for v, u, w, old in zip(self.weights, self._sums, moved, before, strict=True):
+            v.copy_(w / shrink)
+            u.add_(v - old, alpha=self._scales)
+
+
+def _norm(tensors: list[Tensor], p: float) -> float:
+    return float(sum(float(x.double().abs().pow(p).sum()) for x in tensors)) ** (1 / p)
+
+
+def _link(tensors: list[Tensor], q: float) -> list[Tensor]:
+    """∇ |x|_q² / 2 = sign(x) |x|^(q-1) / |x|_q^(q-2); its inverse is the same with p."""
+    norm = _norm(tensors, q)
+    if norm == 0:
+        return [x.clone() for x in tensors]
+    return [x.sign() * x.abs().pow(q - 1) / norm ** (q - 2) for x in tensors]
+
+
+class _Sparse:
+    """Distinct rows of a tensor, or all of it."""
+
+    def __init__(self, index: Tensor | None, values: Tensor) -> None:
+        self.index, self.values = index, values
+
+    def add_to(self, x: Tensor, factor: float) -> None:
+        if self.index is None:
+            x.add_(self.values, alpha=factor)
+        else:
+            x.index_add_(0, self.index, self.values, alpha=factor)
+
+    def dot(self, x: Tensor) -> float:
+        there = x if self.index is None else x[self.index]
+        return float((there.double() * self.values.double()).sum())
+
+
+def _rows(delta: Tensor) -> _Sparse:
+    if not delta.is_sparse:
+        return _Sparse(None, delta)
+    index, values = delta._indices()[0], delta._values()
+    used = values.flatten(1).ne(0).any(1).nonzero()[:, 0]
+    # Most rows of an embedding bag's gradient are zero: equal paths cancel. Sorting only the others is what costs.
+    index, inverse = index[used].unique(return_inverse=True)
+    total = values.new_zeros((len(index), *values.shape[1:])).index_add_(0, inverse, values[used])
+    return _Sparse(index, total)

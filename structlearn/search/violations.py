@@ -1,0 +1,265 @@
+"""Where a search goes wrong, and the update that follows: Δ as a linear form in the scores.
+
+Every learner compares y-good hypotheses with others and moves the weights along
+
+    Δ = sum over errors of   (1/|sibs|) sum_{n in sibs} Φ(n)  -  (1/|nodes|) sum_{n in nodes} Φ(n),
+
+Φ(n) the features of the path to n. The searches here find the errors without gradients and return <w, Δ> as a function
+of the scores, so that Δ is one backward pass into whatever produced them.
+
+    standard        one error: the best goal is not y-good; the y-good one against it.
+    lattice         the same, the y-good goal against all in the last layer that outrank it. With recombination and no
+                    limit to the beam: LaSO for spaces where search is exact, all of whose states the lattice holds.
+    early           the same at the layer where the last y-good state falls off the beam, and the search stops there.
+    max_violation   the same at the layer where the best state outranks the best y-good one by most.
+    laso            an error wherever the queue loses its last y-good state; the queue is emptied, the y-good siblings
+                    are put in, and the search goes on to the end. The whole queue is in nodes.
+
+Siblings are the y-good candidates of the layer, at most a beam of them. nodes are those of the queue that rank no lower
+than any y-good one: all of it if the good ones are cut off. So <w, Δ> <= 0 for each error, on which the bound R²/γ² on
+their number rests.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Generic, Literal, NamedTuple, get_args
+
+import torch
+from torch import Tensor
+
+from structlearn.errors import ArgumentError, InfeasibleError
+from structlearn.search.beam import STAY, Layer, Search, top
+from structlearn.search.space import S, SearchSpace, choose, join, take
+
+Strategy = Literal["early", "max_violation", "standard", "lattice"]
+Rescore = Callable[["Violations"], SearchSpace[Any]]
+
+
+class Violations(NamedTuple):
+    """What a search found.
+
+    value: <w, Δ>, summed over the batch; its gradient with respect to the weights is Δ.
+    errors: (B,) number of errors of each example.
+    lost: (B,) how often the queue lost its last y-good state.
+    first: (B,) layer of the first error, -1 if there is none.
+    """
+
+    value: Tensor
+    errors: Tensor
+    lost: Tensor
+    first: Tensor
+
+
+class _Tally(Generic[S]):
+    """Hypotheses with coefficients, collected while searching, to be turned into <w, Δ>."""
+
+    def __init__(self, search: Search[S]) -> None:
+        self.search = search
+        self.found: dict[int, list[tuple[Tensor, Tensor, Tensor]]] = {}
+
+    def add(self, t: int, layer: Layer[S], weight: Tensor) -> None:
+        """Counts hypotheses of layer t, pushed or not, ``weight`` (B, K) each."""
+        self.found.setdefault(t, []).append((layer.parent, layer.operator, weight))
+
+    def value(self, space: SearchSpace[S]) -> Tensor:
+        """sum of weight * g(path): weights flow from every hypothesis down to the initial state."""
+        search = self.search
+        size = search.offsets[-1] + search.layers[-1].g.shape[1]
+        flow = search.layers[0].g.new_zeros((space.batch_size, size))
+        parts: list[tuple[Tensor, Tensor, Tensor]] = []
+        for t in range(max(self.found), 0, -1):
+            entries = list(self.found.get(t, ()))
+            if t < len(search.layers):
+                layer = search.layers[t]
+                entries.append((layer.parent, layer.operator, flow[:, search.offsets[t] :][:, : layer.g.shape[1]]))
+            for parent, _, weight in entries:
+                flow = flow.scatter_add(1, parent.clamp(min=0), weight)
+            parts += entries
+        parent, operator, weight = (torch.cat([part[i] for part in parts], 1) for i in range(3))
+        # Shares of 1/|nodes| that meet again on a common path cancel up to rounding.
+        weight = torch.where((weight.abs() > 1e-6) & (operator != STAY), weight, 0)
+        origin = take(join([layer.state for layer in search.layers]), parent.clamp(min=0))
+        # What no weight reaches may be padding, NaN included.
+        score = space.score(origin, operator.clamp(min=0))
+        return (torch.where(weight != 0, score, 0) * weight).sum()
+
+
+def _share(members: Tensor) -> Tensor:
+    """(B, K) bool to 1/number in each row."""
+    count = members.sum(1, keepdim=True).clamp(min=1)
+    return members / count
+
+
+def _unreachable(missing: Tensor) -> InfeasibleError:
+    return InfeasibleError(
+        "gold",
+        "an output that operators lead to",
+        f"none for example {int(missing.nonzero()[0])}",
+        "is a part of it outside the space (a width, a label), or shut by -inf?",
+    )
+
+
+def laso(
+    space: SearchSpace[S],
+    gold: Any,
+    beam: int | None,
+    *,
+    margin: float = 0.0,
+    recombine: bool = False,
+    against: Literal["queue", "last"] = "queue",
+    rescore: Rescore | None = None,
+) -> Violations:
+    """Learning as search optimisation: every loss of the last y-good state is an error, mended on the spot.
+
+    Args:
+        space: B search problems.
+        gold: their outputs, in the form that ``space.y_good`` takes.
+        beam: K.
+        margin: y-good hypotheses are ranked by their score less this, so they must win by it.
+        recombine: see :func:`beam_search`.
+        against: nodes are the whole "queue", or the "last" of it alone.
+        rescore: called after every layer with errors, with the violations of that layer; the search goes on in the
+            space that it returns, the same one with other scores. Without it all errors of the batch are found under
+            one set of weights.
+    """
+    search = Search(space, beam, recombine, gold)
+    whole = _Tally(search)
+    errors = torch.zeros(space.batch_size, dtype=torch.int64, device=search.layers[0].g.device)
+    lost, first = errors.clone(), errors - 1
+    for t in range(1, space.layers + 1):
+        last = t == space.layers
+        with torch.no_grad():
+            found = search.candidates(margin)
+            assert found.good is not None
+            index = search.rank(found.f)
+            kept = search.pick(found, index, found.f)
+            assert kept.good is not None
+            alive = kept.g > -torch.inf
+            survivors = (kept.good & alive).any(1)
+            gone = found.good.any(1) & ~survivors & ~search.open_good()
+            wrong = gone | ~(kept.good & alive)[:, 0] if last else gone
+        if bool(wrong.any()):
+            with torch.no_grad():
+                pool = torch.where(found.good, found.g, -torch.inf)
+                siblings = search.pick(found, top(pool, kept.g.shape[1]), pool)
+                able = siblings.g > -torch.inf
+                if bool((wrong & ~able.any(1)).any()):
+                    raise _unreachable(wrong & ~able.any(1))
+                # Where equal states are recombined, a queue that lost the good ones may hold others that rank lower.
+                best = torch.where(found.good, found.every, -torch.inf).amax(1, keepdim=True)
+                before = alive & ~kept.good & (found.f.gather(1, index) >= best)
+                if against == "last":
+                    # The lowest of a queue that lost the good ones; at the end the first, which was taken for the goal.
+                    rank = before.cumsum(1)
+                    before = before & (rank == (1 if last else rank[:, -1:]))
+            tally = whole if rescore is None else _Tally(search)
+            tally.add(t, siblings, _share(able & wrong[:, None]).to(kept.g))
+            tally.add(t, kept, -_share(before & wrong[:, None]).to(kept.g))
+            errors = errors + wrong
+            lost = lost + (wrong & ~survivors)
+            first = torch.where(wrong & (first < 0), t, first)
+            kept = _where(wrong, siblings, kept)
+            if rescore is not None:
+                here = Violations(tally.value(space), wrong.long(), (wrong & ~survivors).long(), first)
+                space = rescore(here)
+                search.push(kept, wrong)
+                search.rescored(space)
+                continue
+        search.push(kept, wrong)
+    value = whole.value(space) if whole.found else _nothing(space)
+    return Violations(value, errors, lost, first)
+
+
+def compare(
+    space: SearchSpace[S],
+    gold: Any,
+    beam: int | None,
+    *,
+    strategy: Strategy,
+    margin: float = 0.0,
+    recombine: bool = False,
+) -> Violations:
+    """The best hypothesis against the best y-good one, at one layer an example; see above for which.
+
+    Arguments as for :func:`laso`.
+    """
+    if strategy not in get_args(Strategy):
+        raise ArgumentError(
+            "strategy", f"one of {get_args(Strategy)}", repr(strategy), "laso() is a function of its own"
+        )
+    search, track = Search(space, beam, recombine, gold), Search(space, beam, False, gold)
+    device = search.layers[0].g.device
+    lost = torch.zeros(space.batch_size, dtype=torch.bool, device=device)
+    first = torch.full((space.batch_size,), -1, device=device)
+    pairs, by = [], []
+    for t in range(1, space.layers + 1):
+        with torch.no_grad():
+            found = search.candidates(margin)
+            assert found.good is not None
+            kept = search.pick(found, search.rank(found.f), found.f)
+            assert kept.good is not None
+            right = track.candidates()
+            assert right.good is not None
+            pool = torch.where(right.good, right.g, -torch.inf)
+            good = track.pick(right, track.rank(pool), pool)
+            gone = found.good.any(1) & ~(kept.good & (kept.g > -torch.inf)).any(1) & ~search.open_good()
+            first = torch.where(gone & ~lost, t, first)
+            lost = lost | gone
+            by.append(torch.where(good.g[:, 0] > -torch.inf, kept.g[:, 0] - good.g[:, 0], -torch.inf))
+            pairs.append((_best(kept), _best(good)))
+            search.push(kept)
+            track.push(good)
+    if bool((track.layers[-1].g[:, 0] == -torch.inf).any()):
+        raise _unreachable(track.layers[-1].g[:, 0] == -torch.inf)
+    final = search.layers[-1]
+    assert final.good is not None
+    wrong = ~final.good[:, 0]
+    first = torch.where(wrong & (first < 0), space.layers, first)
+    if strategy == "early":
+        at, wrong = first, wrong | lost
+    elif strategy == "max_violation":
+        at = torch.stack(by, 1).argmax(1) + 1
+    else:
+        at = torch.full_like(first, space.layers)
+    bad, better = _Tally(search), _Tally(track)
+    if strategy == "lattice":
+        above = (final.g > -torch.inf) & ~final.good & (final.g + margin > track.layers[-1].g[:, :1])
+        pairs[-1] = (final, pairs[-1][1])
+    for t, (kept, good) in enumerate(pairs, 1):
+        weight = (wrong & (at == t))[:, None].to(kept.g)
+        bad.add(t, kept, -(weight if kept is not final else _share(above & wrong[:, None]).to(weight)))
+        better.add(t, good, weight)
+    value = better.value(space) + bad.value(space) if bool(wrong.any()) else _nothing(space)
+    return Violations(value, wrong.long(), lost.long(), torch.where(wrong, first, -1))
+
+
+def _best(layer: Layer[S]) -> Layer[S]:
+    good = None if layer.good is None else layer.good[:, :1]
+    return Layer(
+        take(layer.state, torch.zeros_like(layer.parent[:, :1])),
+        layer.g[:, :1],
+        good,
+        layer.parent[:, :1],
+        layer.operator[:, :1],
+    )
+
+
+def _where(rows: Tensor, these: Layer[S], others: Layer[S]) -> Layer[S]:
+    assert these.good is not None
+    assert others.good is not None
+    at = rows[:, None]
+    return Layer(
+        choose(rows, these.state, others.state),
+        torch.where(at, these.g, others.g),
+        torch.where(at, these.good, others.good),
+        torch.where(at, these.parent, others.parent),
+        torch.where(at, these.operator, others.operator),
+    )
+
+
+def _nothing(space: SearchSpace[S]) -> Tensor:
+    """0 that is a function of the scores, so that a backward pass runs."""
+    state = space.initial()
+    operator = torch.zeros((space.batch_size, 1), dtype=torch.int64, device=state[0].device)
+    return space.score(state, operator).nan_to_num(0, 0, 0).sum() * 0
