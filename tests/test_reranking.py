@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from rerank_cases import lists, random_tree
 
+from structlearn.baselines import PCFG
 from structlearn.brackets import COLLINS
 from structlearn.data.brackets import parse_tree
 from structlearn.errors import ArgumentError, FormatError, LabelError, ShapeError
@@ -21,6 +22,7 @@ from structlearn.reranking import (
     SingleCandidateSVM,
     VotedPerceptron,
     VotingReranker,
+    kbest_lists,
     paired_bootstrap,
     preference_kernel,
     read_blocks,
@@ -214,13 +216,16 @@ def test_the_intercept_is_zero_by_symmetry() -> None:
     assert (coefficients <= 1.0 + 1e-9).all()
 
 
-def test_linear_mode_equals_kernel_mode() -> None:
+@pytest.mark.parametrize(("slices", "width"), [(3, 1), (2, 2)])
+def test_linear_mode_equals_kernel_mode(slices: int, width: int) -> None:
     train, test = lists(30), lists(10, seed=1)
-    linear = VotingReranker(CandidateFeatures(min_lists=1), slices=3, C=0.05, tol=1e-8).fit(train)
-    kernel = VotingReranker(kernel=LinearKernel(linear.features), slices=3, C=0.05, tol=1e-8, n_jobs=2).fit(train)
+    shape = {"slices": slices, "width": width}
+    linear = VotingReranker(CandidateFeatures(min_lists=1), **shape, C=0.05, tol=1e-8).fit(train)
+    kernel = VotingReranker(kernel=LinearKernel(linear.features), **shape, C=0.05, tol=1e-8, n_jobs=2).fit(train)
+    assert linear.weights_.shape[0] == slices
     assert np.abs(kernel.intercepts_).max() < 1e-6
-    for slices in (1, None):
-        pairs = zip(linear.votes(test, slices=slices), kernel.votes(test, slices=slices), strict=True)
+    for most in (1, None):
+        pairs = zip(linear.votes(test, slices=most), kernel.votes(test, slices=most), strict=True)
         for a, b in pairs:
             np.testing.assert_allclose(a - a[0], b - b[0], atol=1e-5)
     assert linear.predict(test) == kernel.predict(test)
@@ -313,3 +318,19 @@ def test_lists_of_an_outside_parser(data_dir: Path, tmp_path: Path) -> None:
     assert 0.7 < corpus_scores(first).f1 < corpus_scores(best).f1 < 1
     write_jsonl(tmp_path / "lists.jsonl", found)
     assert [item.counts for item in read_jsonl(tmp_path / "lists.jsonl")] == [item.counts for item in found]
+
+
+def test_lists_of_the_own_parser() -> None:
+    gold = [item.gold for item in lists(40) if item.gold is not None]
+    found = kbest_lists(PCFG.fit(gold), gold, 10, batch=7)
+    assert [item.gold for item in found] == gold
+    for item in found:
+        assert list(item.log_probs) == sorted(item.log_probs, reverse=True)
+        assert len(set(item.candidates)) == len(item) <= 10
+        assert all(tree.leaves() == item.candidates[0].leaves() for tree in item.candidates)
+    first, best = ([item.counts[getattr(item, which)] for item in found] for which in ("first", "best"))
+    assert corpus_scores(first).f1 < corpus_scores(best).f1
+    unseen = Tree("ROOT", [Tree("Z", "z")])
+    assert kbest_lists(PCFG.fit(gold), [unseen, gold[0]], 2)[-1].gold == gold[0]
+    with pytest.raises(ArgumentError, match="k: "):
+        kbest_lists(PCFG.fit(gold), gold, 0)

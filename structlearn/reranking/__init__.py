@@ -4,6 +4,7 @@ from structlearn.reranking.baselines import SingleCandidateSVM as SingleCandidat
 from structlearn.reranking.baselines import VotedPerceptron as VotedPerceptron
 from structlearn.reranking.features import CandidateFeatures as CandidateFeatures
 from structlearn.reranking.fragments import FragmentFeatures as FragmentFeatures
+from structlearn.reranking.kbest import kbest_lists as kbest_lists
 from structlearn.reranking.lists import NBest as NBest
 from structlearn.reranking.lists import read_blocks as read_blocks
 from structlearn.reranking.lists import read_jsonl as read_jsonl

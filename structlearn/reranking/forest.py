@@ -46,7 +46,7 @@ class Forest:
 
     def node(self, label: str, children: tuple[int, ...]) -> int:
         """The number of a phrase over numbered children."""
-        key = (label, *children)
+        key: tuple[str | int, ...] = (label, *children)
         found = self._numbers.get(key)
         if found is not None:
             return found

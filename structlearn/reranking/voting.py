@@ -27,6 +27,8 @@ from structlearn.reranking.matches import corpus_scores
 from structlearn.reranking.preference import Array, BaseKernel, preference_gram, train_preferences
 from structlearn.trees import Tree
 
+_Places = np.ndarray[Any, np.dtype[np.int64]]
+
 
 class VotingReranker:
     """score(x) = sum_j f_j(x) + β log P(x) + γ |brackets of x|.
@@ -34,7 +36,8 @@ class VotingReranker:
     Args:
         features: φ of the linear mode; by default :class:`CandidateFeatures`. :meth:`fit` numbers them.
         kernel: K of the kernel mode, in place of features.
-        slices: how many of the other candidates of a list are paired with its best one.
+        slices: how many SVMs; slice j pairs the best candidate with the j-th ``width`` of the others.
+        width: other candidates of a list in one slice; wide slices cost time and optimise more at once.
         C: box of every sample; a pair and its mirror are two samples.
         solver: of the linear mode: "liblinear", or "hinge", subgradient steps on all slices at once by torch.
         device: where "hinge" runs.
@@ -55,6 +58,7 @@ class VotingReranker:
         *,
         kernel: BaseKernel | None = None,
         slices: int = 10,
+        width: int = 1,
         C: float = 1.0,
         solver: Literal["liblinear", "hinge"] = "liblinear",
         device: str = "cpu",
@@ -65,21 +69,22 @@ class VotingReranker:
     ) -> None:
         if features is not None and kernel is not None:
             raise ArgumentError("kernel", "features or a kernel", "both", "LinearKernel(features) is a kernel")
-        if slices < 1:
-            raise ArgumentError("slices", "an integer >= 1", slices, "a slice is one pair of every list")
+        if slices < 1 or width < 1:
+            got = f"{slices} and {width}"
+            raise ArgumentError("slices, width", "integers >= 1", got, "a slice is one pair of every list, or more")
         if not C > 0:
             raise ArgumentError("C", "a number > 0", C, "smaller C regularises more")
         if solver not in ("liblinear", "hinge"):
             raise ArgumentError("solver", "'liblinear' or 'hinge'", repr(solver), "see the class")
         self.features = features or CandidateFeatures()
         self.kernel = kernel
-        self.slices, self.C, self.solver, self.device = slices, C, solver, device
+        self.slices, self.width, self.C, self.solver, self.device = slices, width, C, solver, device
         self.beta, self.gamma, self.tol, self.n_jobs = beta, gamma, tol, n_jobs
 
     def fit(self, lists: Sequence[NBest], development: Sequence[NBest] | None = None) -> VotingReranker:
         """Train on lists with gold trees; then, given development lists, tune β and γ on them."""
         # The best candidate comes first, then the others of the slices; the rest trains nothing.
-        kept = [item.keep([item.best, *item.others[: self.slices]]) for item in lists]
+        kept = [item.keep([item.best, *item.others[: self.slices * self.width]]) for item in lists]
         if not any(len(item) > 1 for item in kept):
             raise ShapeError("lists", "candidates of different quality", "none", "give lists with a choice")
         if self.kernel is None:
@@ -93,11 +98,7 @@ class VotingReranker:
 
     def _fit_linear(self, kept: Sequence[NBest]) -> None:
         rows, offsets = self.features.fit_transform(kept)
-        sizes = np.diff(offsets)
-        pairs = []
-        for j in range(1, sizes.max()):
-            starts = offsets[:-1][sizes > j]
-            pairs.append(rows[starts] - rows[starts + j])
+        pairs = [rows[best] - rows[other] for best, other in self._pairs(offsets)]
         if self.solver == "hinge":
             self.weights_ = batched_hinge(pairs, 2 * self.C, device=self.device)
         else:
@@ -105,23 +106,31 @@ class VotingReranker:
             self.weights_ = np.stack(Parallel(n_jobs=self.n_jobs, prefer="threads")(jobs))
         self.coef_ = self.weights_.sum(axis=0)
 
+    def _pairs(self, offsets: _Places) -> list[tuple[_Places, _Places]]:
+        """Where the two candidates of every pair are, slice by slice, the best one of a list being its first."""
+        starts, sizes = offsets[:-1], np.diff(offsets)
+        slices = []
+        for first in range(1, sizes.max(), self.width):
+            places = [(starts[sizes > j], j) for j in range(first, first + self.width)]
+            best = np.concatenate([at for at, _ in places])
+            slices.append((best, np.concatenate([at + j for at, j in places])))
+        return slices
+
     def _fit_kernel(self, kernel: BaseKernel, kept: Sequence[NBest]) -> None:
         trees: list[Tree] = [tree for item in kept for tree in item.candidates]
-        sizes = np.asarray([len(item) for item in kept])
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        starts = [offsets[:-1][sizes > j] for j in range(1, sizes.max())]
+        slices = self._pairs(np.cumsum([0, *map(len, kept)]))
 
-        def train(j: int, best: np.ndarray[Any, Any]) -> tuple[Array, float]:
-            a, b = [trees[i] for i in best], [trees[i + j] for i in best]
+        def train(best: _Places, other: _Places) -> tuple[Array, float]:
+            a, b = [trees[i] for i in best], [trees[i] for i in other]
             between = kernel(a, b)
             gram = preference_gram(kernel(a, a), between, between.T, kernel(b, b))
             return train_preferences(gram, self.C, tol=self.tol)
 
-        jobs = (delayed(train)(j, best) for j, best in enumerate(starts, start=1))
-        trained = Parallel(n_jobs=self.n_jobs, prefer="threads")(jobs)
+        trained = Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(train)(*pair) for pair in slices)
         coefficients = np.zeros((len(trained), len(trees)))
-        for row, (c, _), (j, best) in zip(coefficients, trained, enumerate(starts, start=1), strict=True):
-            row[best], row[best + j] = c, -c
+        for row, (c, _), (best, other) in zip(coefficients, trained, slices, strict=True):
+            np.add.at(row, best, c)
+            np.add.at(row, other, -c)
         used = np.flatnonzero(coefficients.any(axis=0))
         self.support_ = [trees[i] for i in used]
         self.coefficients_ = coefficients[:, used]
