@@ -88,7 +88,7 @@ def main() -> None:
     oracle = _picked(test, [item.best for item in test])
     rows = {"first best": first}
     start = time.perf_counter()
-    linear = _best_of(lambda C: VotingReranker(features, slices=args.slices, C=C, tol=1e-2, n_jobs=2), Cs, train, dev)
+    linear = _best_of(lambda C: VotingReranker(features, slices=args.slices, C=C, tol=1e-2), Cs, train, dev)
     rows[f"linear voting, C={linear.C:g}"] = voting = _picked(test, linear.predict(test))
     wide = _best_of(lambda C: VotingReranker(features, slices=1, width=args.slices, C=C, tol=1e-2), Cs[:3], train, dev)
     rows[f"linear, one slice of all pairs, C={wide.C:g}"] = joint = _picked(test, wide.predict(test))

@@ -103,7 +103,8 @@ class VotingReranker:
             self.weights_ = batched_hinge(pairs, 2 * self.C, device=self.device)
         else:
             jobs = (delayed(_liblinear)(differences, self.C, self.tol) for differences in pairs)
-            self.weights_ = np.stack(Parallel(n_jobs=self.n_jobs, prefer="threads")(jobs))
+            # LIBLINEAR draws from one generator a process: threads would make each other's results depend on timing.
+            self.weights_ = np.stack(Parallel(n_jobs=self.n_jobs, prefer="processes")(jobs))
         self.coef_ = self.weights_.sum(axis=0)
 
     def _pairs(self, offsets: _Places) -> list[tuple[_Places, _Places]]:
