@@ -73,12 +73,12 @@ def _work(
     names: Sequence[str], shapes: Sequence[tuple[int, int, int]], threads: int, quick: bool
 ) -> list[dict[str, Any]]:
     process.set_threads(threads)
-    effort = Effort(rounds=3, fewest=2, seconds=0.02) if quick else Effort(rounds=40, fewest=5, seconds=0.6)
+    effort = Effort(rounds=3, fewest=2, seconds=0.02) if quick else Effort(rounds=20, fewest=5, seconds=0.3)
     rows = []
     for name in names:
         operation, contestants, make = OPERATIONS[name]
         for shape in shapes:
-            quiet = Quiet(0.0 if quick else 20.0)
+            quiet = Quiet(0.0 if quick else 2.0)
             rows += harness.measure(operation, make(shape), contestants, threads=threads, effort=effort, quiet=quiet)
             done = [row for row in rows if row.operation == name and row.case == str(make(shape)) and row.median_ms]
             told = ", ".join(f"{row.contestant} {row.median_ms:.3g} ms" for row in done)

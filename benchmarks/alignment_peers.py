@@ -65,8 +65,9 @@ def parasail_calls(name: str, path: bool) -> Callable[[AlignmentCase], Callable[
         if threads == 1:
             return lambda: some(pairs)
         pool = ThreadPoolExecutor(threads)  # its functions let go of the interpreter lock
-        parts = [pairs[k::threads] for k in range(threads)]
-        return lambda: [r for found in zip(*pool.map(some, parts), strict=False) for r in found]
+        size = -(-len(pairs) // threads)
+        parts = [pairs[k : k + size] for k in range(0, len(pairs), size)]
+        return lambda: [result for found in pool.map(some, parts) for result in found]
 
     return prepare
 
