@@ -109,8 +109,8 @@ class NBest:
     @cached_property
     def brackets(self) -> list[int]:
         """Number of phrases of each candidate that count, for the weight on brackets; gold is not looked at."""
-        forest, sizes = self.forest, []
-        roots = self.roots
+        roots, forest = self.roots, self.forest
+        sizes: list[int] = []
         for label, below in zip(forest.labels, forest.children, strict=True):
             counts = bool(below) and COLLINS.phrase(label) is not None
             sizes.append(counts + sum(sizes[child] for child in below))

@@ -37,7 +37,7 @@ def count_matches(
     before = [0]
     for _, tag in gold.pos():
         before.append(before[-1] + (tag not in rules.delete))
-    right = Counter[_Span](tuple(span) for span in constituents(gold, rules))
+    right = Counter[_Span]((span.start, span.end, span.label) for span in constituents(gold, rules))
     places = {(start, end) for start, end, _ in right}
     nodes = zip(forest.labels, forest.children, strict=True)
     phrases = [rules.phrase(label) if below else None for label, below in nodes]
