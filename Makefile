@@ -17,7 +17,7 @@ demo: $(VENV)/installed-viz ## train four models of generated words, print their
 	$(RUN)/structlearn demo
 
 test: $(VENV)/installed-dev ## all tests; those marked corpus read the folder STRUCTLEARN_DATA, by default ../shared/data
-	$(RUN)/python -m pytest -q $(ARGS)
+	$(RUN)/python -m pytest -q -n 2 --dist worksteal $(ARGS)
 
 lint: $(VENV)/installed-dev ## ruff (lint and format) and mypy
 	$(RUN)/ruff check .

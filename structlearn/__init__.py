@@ -10,12 +10,14 @@ from structlearn import errors as errors
 from structlearn import features as features
 from structlearn import ops as ops
 from structlearn import semirings as semirings
+from structlearn import solvers as solvers
 from structlearn.errors import StructLearnError as StructLearnError
 from structlearn.losses import CRFLoss as CRFLoss
 from structlearn.losses import PerceptronLoss as PerceptronLoss
 from structlearn.losses import SoftmaxMargin as SoftmaxMargin
 from structlearn.losses import StructuredHinge as StructuredHinge
 from structlearn.losses import most_violated as most_violated
+from structlearn.solvers import StructuredSVM as StructuredSVM
 from structlearn.structures import Alignment as Alignment
 from structlearn.structures import Candidates as Candidates
 from structlearn.structures import Categorical as Categorical

@@ -79,3 +79,7 @@ class InferenceError(StructLearnError):
 
 class DependencyError(StructLearnError, ImportError):
     """An optional package is not installed."""
+
+
+class ProcessError(StructLearnError):
+    """A process of a distributed run does not answer."""

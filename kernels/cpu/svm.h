@@ -1,0 +1,82 @@
+// Constraints of a structured SVM as sparse sums, and where their multipliers stand.
+//
+//   plane p:  a_p = sum_k coefficient_k * shift(row_k, offset_k),   xi_i >= b_p - <w, a_p>  for the planes p of block i
+//
+// Rows (features of a position, or of a whole constraint) are stored once and shared by all planes that use them.
+#pragma once
+#include <cstdint>
+
+namespace sl {
+
+struct Planes {
+  const int64_t* row_start;    // (rows + 1,) into value
+  const int64_t* row_column;   // (rows,) into column; -1: a dense row, columns 0, 1, ...
+  const int32_t* column;
+  const double* value;
+  const int64_t* term_start;   // (planes + 1,)
+  const int64_t* term_row;
+  const int64_t* term_offset;
+  const double* term_coefficient;
+  const int64_t* term_key;     // equal where row and offset are, 0..keys-1; -1: a row too short to share
+  int64_t keys;
+  double* product;             // (keys,) scratch: <row, w> where seen[key] is the present visit
+  double* moved;               // (keys,) scratch: what a row is to be added by, where touched[key] is the present visit
+  int64_t* seen;
+  int64_t* touched;
+  int64_t* visit;              // counts up over all calls
+
+  // <row, w> for w shifted to the row's place.
+  double row_dot(int64_t r, const double* w) const {
+    const int64_t size = row_start[r + 1] - row_start[r];
+    const double* x = value + row_start[r];
+    if (row_column[r] >= 0) {
+      const int32_t* at = column + row_column[r];
+      double sum = 0;
+      for (int64_t j = 0; j < size; ++j) sum += w[at[j]] * x[j];
+      return sum;
+    }
+    // Sums over fixed lanes: vectors without reassociation, hence the same bits on every machine.
+    double lane[16] = {0};
+    int64_t j = 0;
+    for (; j + 16 <= size; j += 16)
+      for (int k = 0; k < 16; ++k) lane[k] += w[j + k] * x[j + k];
+    for (int k = 0; j < size; ++j, ++k) lane[k] += w[j] * x[j];
+    for (int step = 8; step; step /= 2)
+      for (int k = 0; k < step; ++k) lane[k] += lane[k + step];
+    return lane[0];
+  }
+  double dot(int64_t p, const double* w) const {
+    double total = 0;
+    for (int64_t k = term_start[p]; k < term_start[p + 1]; ++k) total += term_coefficient[k] * row_dot(term_row[k], w + term_offset[k]);
+    return total;
+  }
+  void add_row(int64_t k, double c, double* w) const {
+    const int64_t r = term_row[k], size = row_start[r + 1] - row_start[r];
+    const double* x = value + row_start[r];
+    double* to = w + term_offset[k];
+    if (row_column[r] >= 0) {
+      const int32_t* at = column + row_column[r];
+      for (int64_t j = 0; j < size; ++j) to[at[j]] += c * x[j];
+    } else {
+      for (int64_t j = 0; j < size; ++j) to[j] += c * x[j];
+    }
+  }
+  // w += scale * a_p
+  void add(int64_t p, double scale, double* w) const {
+    for (int64_t k = term_start[p]; k < term_start[p + 1]; ++k) add_row(k, scale * term_coefficient[k], w);
+  }
+  void clear(int64_t p, double* w) const {
+    for (int64_t k = term_start[p]; k < term_start[p + 1]; ++k) {
+      const int64_t r = term_row[k], size = row_start[r + 1] - row_start[r];
+      double* to = w + term_offset[k];
+      if (row_column[r] >= 0) {
+        const int32_t* at = column + row_column[r];
+        for (int64_t j = 0; j < size; ++j) to[at[j]] = 0;
+      } else {
+        for (int64_t j = 0; j < size; ++j) to[j] = 0;
+      }
+    }
+  }
+};
+
+}  // namespace sl
