@@ -64,7 +64,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     generator = torch.Generator().manual_seed(options.seed)
     for epoch in range(options.epochs):
         errors = 0
-        if epoch == 1:
+        if epoch == options.forget:
             update.forget()
         for rows in train.batches(options.batch, generator=generator):
             batch = train.batch(rows)
@@ -103,7 +103,8 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--beam", type=int, default=10)
     parser.add_argument("--strategy", choices=("laso", "early", "max_violation", "standard"), default="laso")
     parser.add_argument("--update", choices=("alma", "perceptron"), default="alma")
-    parser.add_argument("--epochs", type=int, default=6)
+    parser.add_argument("--epochs", type=int, default=7)
+    parser.add_argument("--forget", type=int, default=0, help="epochs that the averaged weights leave out")
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--alpha", type=float, default=0.9)
     parser.add_argument("--value", type=float, default=1.0)
