@@ -1,6 +1,6 @@
 """Exact structured SVMs on OCR letters, digits and growing numbers of words; ``python -m benchmarks.svm --data DIR``.
 
-OCR letters, fold 0 trained and the rest tested: min 1/2 |w|^2 + 0.1 sum_i max_y [Hamming + F(y) - F(y_i)], no bias. A run
+OCR letters, fold 0 trained, the rest tested: min 1/2 |w|^2 + 0.1 sum_i max_y [Hamming + F(y) - F(y_i)], no bias. A run
 is timed in a process of its own, several times; the table has the median, and the smallest since the machine is shared.
 """
 
@@ -59,7 +59,7 @@ def one_run(folder: Path, solver: str) -> None:
 
 def ocr(folder: Path, repeats: int) -> list[str]:
     lines = [
-        "| solver | seconds, median (least) | CPU seconds | primal | dual | rounds | oracle calls / n | letters right | MB |",
+        "| solver | seconds (least) | CPU seconds | primal | dual | rounds | oracle calls / n | letters right | MB |",
         "|---|---|---|---|---|---|---|---|---|",
     ]
     for solver, times in (("bcfw", repeats), ("n_slack", 1), ("one_slack", 1)):
@@ -68,13 +68,12 @@ def ocr(folder: Path, repeats: int) -> list[str]:
             command = [sys.executable, "-m", "benchmarks.svm", "--data", str(folder), "--run", solver]
             out = subprocess.run(command, check=True, capture_output=True, text=True).stdout.split()
             runs.append([float(v) for v in out])
-        wall, cpu, primal, dual, rounds, calls, right, memory = (
-            statistics.median(column) for column in zip(*runs, strict=True)
-        )
+        middle = [statistics.median(column) for column in zip(*runs, strict=True)]
+        wall, cpu, primal, dual, rounds, calls, right, memory = middle
         least = min(run[0] for run in runs)
         lines.append(
-            f"| {solver} | {wall:.2f} ({least:.2f}) | {cpu:.2f} | {primal:.3f} | {dual:.3f} | {rounds:.0f} | {calls:.0f} "
-            f"| {right:.4f} | {memory:.0f} |"
+            f"| {solver} | {wall:.2f} ({least:.2f}) | {cpu:.2f} | {primal:.3f} | {dual:.3f} | {rounds:.0f} "
+            f"| {calls:.0f} | {right:.4f} | {memory:.0f} |"
         )
     return lines
 

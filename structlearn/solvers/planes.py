@@ -336,9 +336,8 @@ class WorkingSet:
         block = self.block.view
         following = torch.arange(len(block)) - 1
         self.next.set(torch.where(self._elders(block) > 0, following, -1))
-        self.head.fill_(-1)
-        self.head[block] = torch.arange(len(block))
         self.size = torch.bincount(block, minlength=len(self.head))
+        self.head = torch.where(self.size > 0, self.size.cumsum(0) - 1, -1)
 
     def _drop_rows(self) -> None:
         """Forgets rows beyond the fixed ones that no plane uses."""
