@@ -20,7 +20,7 @@ from structlearn.structures.counting import Counter
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 
-BACKENDS = ("reference", "cpu", "torch-struct")
+BACKENDS = ("reference", "cpu", "triton", "torch-struct")
 
 
 def _score(s: sl.SpanTree, problem: TreeProblem) -> None:

@@ -278,14 +278,18 @@ inline void transpose(V* v) {
   }
 }
 
+// The columns from t0 on of a row that the next block will read. Short rows end before the hardware has
+// learnt its streams, and one row a step does not fill the queue of misses as a burst would.
+template <class T>
+inline void prefetch_row(const Pair<T>& p, int64_t row, int64_t t0) {
+  if (row >= 0 && row < p.n) __builtin_prefetch(p.match + row * p.row + t0, 0, 2);
+}
+
 // The match scores of L steps from t0 on, one vector a step, for row q of every lane's `Stack` rows.
 template <int Stack, class T>
 inline void load_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, T* tile) {
-  constexpr int64_t L = kLanes<T>, kBlock = Stack * L;
+  constexpr int64_t L = kLanes<T>;
   const auto row = [&](int r) { return i0 + Stack * (L - 1 - r) + q; };
-  // The same columns of the next block: short rows end before the hardware has learnt its streams.
-  if (row(0) + kBlock < p.n && t0 < p.m)
-    for (int r = 0; r < L; ++r) __builtin_prefetch(p.match + (row(r) + kBlock) * p.row + t0, 0, 2);
   Vec<T> v[L];
   if (row(0) < p.n && t0 >= L - 1 && t0 + L <= p.m) {
 #pragma GCC unroll 16

@@ -75,8 +75,10 @@ class BackSweep {
     const int64_t tiles = (steps.count() + L - 1) / L;
     for (int64_t c = tiles - 1; c >= 0; --c) {
       const int64_t t0 = steps.begin + c * L, t1 = std::min(t0 + L, steps.end);
-      const bool plain = steps.rows == L && t0 >= std::max(L, steps.inner_begin) && t1 < steps.inner_end;
-      if (!(plain ? run<true>(steps, t0, t1, tile, record) : run<false>(steps, t0, t1, tile, record))) return false;
+      const int64_t a = std::clamp(std::max(L, steps.inner_begin), t0, t1), b = std::clamp(steps.inner_end - 1, a, t1);
+      if ((b < t1 && !run<false>(steps, t0, b, t1, tile, record)) || (a < b && !run<true>(steps, t0, a, b, tile, record)) ||
+          (t0 < a && !run<false>(steps, t0, t0, a, tile, record)))
+        return false;
       for (int64_t t = t1; t < t0 + L; ++t) store(tile + (t - t0) * L, V{});
       write_tile(steps, t0, tile);
     }
@@ -84,35 +86,34 @@ class BackSweep {
     return true;
   }
 
-  // Gaps along the border, whose nodes no lane visits, and the gap scores of y; false if the sums that
-  // meet in node (0, 0) do not give Z again.
-  bool finish(const SumSweep<T, Affine, Local>& forward, Wide z, T weight) {
+  // Gaps along the border, whose nodes no lane visits (first_row and its exponents: nodes (0, j)), and the
+  // gap scores of y; false if the sums that meet in node (0, 0) do not give Z again.
+  bool finish(const SumSweep<T, Affine, Local>& forward, const T* first_row, const T* first_e, Wide z, T weight) {
     for (int64_t j = 0; j < p_->m; ++j) {
       out_->gap_y[j] = (Affine ? column_gap_ : column_open_).data[L + j] * w_->gap_y[j];
       if (Affine) out_->open_y[j] = column_open_.data[L + j] * w_->open_y[j];
     }
     if (p_->mode != kGlobal) return true;
-    const auto wide = [](T x) { return Wide::exp(double(x)); };
     const auto share = [&](Wide x) { return T(double(weight) * x.at(z.e) / z.m); };
     const auto top = [&](Buffer<T>& row, int64_t j) { return Wide::of(double(Below<T>::at(row)[j]), int64_t(Below<T>::at(top_.e)[j])); };
+    const auto wide = [](T x) { return Wide::of(double(x)); };
     const int64_t n = p_->n, m = p_->m;
+    const Wide open_x = wide(w_->open_x[0]), open_y = wide(w_->open_y[0]);
     Wide follows;
     for (int64_t i = n; i >= 1; --i) {
-      follows = follows * wide(i < n ? p_->gap_x[i] : T(0)) + (i < n ? first_u_[i] : Wide{}) + wide(p_->open_y[0]) * first_y_[i - 1];
+      follows = (i < n ? follows * wide(w_->gap_x[i]) + first_u_[i] : Wide{}) + open_y * first_y_[i - 1];
       if (!p_->node_in_band(i, 0)) follows = {};
       (i == 1 && Affine ? out_->open_x : out_->gap_x)[i - 1] += share(forward.column(i) * follows);
     }
-    const Wide down = wide(p_->open_x[0]) * follows;
+    const Wide down = open_x * follows;
     follows = {};
-    double sum = 0;
-    for (int64_t j = 1; j <= m; ++j) sum += double(j == 1 ? p_->open_y[0] : p_->gap_y[j - 1]);
     for (int64_t j = m; j >= 1; --j) {
-      follows = follows * wide(j < m ? p_->gap_y[j] : T(0)) + (j < m ? top(top_.u, j) : Wide{}) + wide(p_->open_x[0]) * top(top_.x, j - 1);
+      follows = (j < m ? follows * wide(w_->gap_y[j]) + top(top_.u, j) : Wide{}) + open_x * top(top_.x, j - 1);
       if (!p_->node_in_band(0, j)) follows = {};
-      (j == 1 && Affine ? out_->open_y : out_->gap_y)[j - 1] += share(Wide::exp(sum) * follows);
-      sum -= double(j == 1 ? p_->open_y[0] : p_->gap_y[j - 1]);
+      const Wide leads = Wide::of(double(first_row[j]), int64_t(first_e[j]));
+      (j == 1 && Affine ? out_->open_y : out_->gap_y)[j - 1] += share(leads * follows);
     }
-    const Wide whole = top(top_.u, 0) + down + wide(p_->open_y[0]) * follows;
+    const Wide whole = top(top_.u, 0) + down + open_y * follows;
     return std::abs(whole.at(z.e) / z.m - 1) < (sizeof(T) == 4 ? 1e-2 : 1e-6);
   }
 
@@ -159,45 +160,41 @@ class BackSweep {
     const I active = (Int(t) - lane_rows_ >= first_) & has_below_;  // the others have run their row, or are the last
     const I far = ((difference > limit) | (difference < -limit)) & active;
     factor_ = power_of_two<T>(active & ~far ? difference : I{});
-    return !any_set(far);
+    return !any_set<T>(far);
   }
-  static bool any_set(I x) {
-    Int any = 0;
-    for (int r = 0; r < L; ++r) any |= x[r];
-    return any != 0;
-  }
-
-  bool normalise(I inside) {
+  bool normalise(I inside, bool all_inside) {
     const I fine = (s_.m >= w_->safe) & (s_.m <= std::numeric_limits<T>::max());
-    if (any_set(inside & ~fine)) return false;
+    if (any_set<T>(inside & ~fine)) return false;
     const I e = inside ? exponents<T>(s_.m) : I{};
     const V scale = power_of_two<T>(-e);
     s_.m *= scale, s_.x *= scale, s_.y *= scale, s_.u *= scale, s_.below_u *= scale;
     e_ += e;
+    if (Local) set_end();
+    if (all_inside) return true;
     // As in the forward steps, for lanes that the backward ones have not reached.
     const I before = e_;
     for (int r = 1; r < L; ++r)
       if (!inside[r] && !(s_.m[r] > 0)) e_[r] = e_[r - 1];
     const I moved = before - e_;
     const Int limit = ExpConst<T>::bias - 27;
-    if (any_set(((moved > limit) | (moved < -limit)) & (s_.below_u > T(0)))) return false;
+    if (any_set<T>(((moved > limit) | (moved < -limit)) & (s_.below_u > T(0)))) return false;
     s_.below_u *= power_of_two<T>(moved > limit ? I{} : moved);
     if (Local) set_end();
     return true;
   }
 
-  // g 2^(exponents of both directions) / Z.
-  bool weigh(const I& alpha, const I& inside) {
+  // g 2^(exponents of both directions) / Z; over_ marks the lanes where that is too large for T.
+  void weigh(const I& alpha) {
     const I e = alpha + e_ - ze_;
-    const I over = e > Int(ExpConst<T>::bias);
-    factor_out_ = power_of_two<T>(over ? I{} : e) * scale_;
-    return !any_set(over & inside);
+    over_ = e > Int(ExpConst<T>::bias);
+    any_over_ = any_set<T>(over_);
+    factor_out_ = power_of_two<T>(over_ ? I{} : e) * scale_;
   }
 
   template <bool Plain>
-  bool run(const Steps& steps, int64_t t0, int64_t t1, T* tile, Record& record) {
+  bool run(const Steps& steps, int64_t t0, int64_t from, int64_t to, T* tile, Record& record) {
     State s = s_;
-    const V low = splat<T>(kLow<T>), high = splat<T>(kHigh<T>), one = splat<T>(1);
+    const V low = splat<T>(w_->low), high = splat<T>(kHigh<T>), one = splat<T>(1);
     const I first = first_, last = last_, rows = lane_rows_;
     const int64_t m_size = p_->m, L1 = L - 1;
     const bool semiglobal = p_->mode == kSemiglobal;
@@ -214,7 +211,7 @@ class BackSweep {
       taken = taken_, own = T(e_[L - 1]);
     };
     reload();
-    for (int64_t t = t1 - 1; t >= t0; --t) {
+    for (int64_t t = to - 1; t >= from; --t) {
       if (below_e[Plain ? t : std::clamp<int64_t>(t, L1, m_size + L1 - 1)] != taken) {
         if (!link(t)) return false;
         reload();
@@ -253,10 +250,11 @@ class BackSweep {
       s.u = load(kept + Record::kWeight * L) * m;
 
       const int32_t now = record.event[t - record.begin];
-      if (!Plain || now != event) {
-        if (!weigh(record.exponents[now], inside)) return false;
+      if (now != event) {
+        weigh(record.exponents[now]);
         out = factor_out_, event = now;
       }
+      if (__builtin_expect(any_over_, 0) && any_set<T>(over_ & inside)) return false;
       store(tile + (t - t0) * L, load(kept + Record::kBefore * L) * (s.u * out));
       V gx = x * out, gy = y * out;
       if (!Plain && semiglobal) gx = last_column ? V{} : gx, gy = last_row ? V{} : gy;
@@ -279,12 +277,12 @@ class BackSweep {
       const V checked = Plain ? m : (inside ? m : one);
       if (__builtin_expect(any_outside<T>(checked, low, high), 0)) {
         s_ = s;
-        if (!normalise(inside) || !link(t - 1)) return false;
+        if (!normalise(inside, Plain) || !link(t - 1)) return false;
         s = s_, event = -1;
         reload();
       }
     }
-    s_ = s, event_ = Plain ? event : -1;
+    s_ = s, event_ = event;
     return true;
   }
 
@@ -316,7 +314,8 @@ class BackSweep {
   const AlignmentGradient<T>* out_ = nullptr;
   State s_;
   V open_below_, gap_below_, factor_, factor_out_, end_;
-  I e_, first_, last_, has_below_;
+  I e_, first_, last_, has_below_, over_;
+  bool any_over_ = false;
   const I lane_rows_ = lane_numbers<T>();
   Int ze_ = 0;
   T scale_ = 0, taken_ = 0;  // g / z; the exponent of the column that comes in from below
@@ -347,7 +346,7 @@ struct Backward {
       if (!forward.block(k, saved.my(k), saved.x(k), saved.e(k), my, x, e, &record)) return false;
       if (!back.block(k, record)) return false;
     }
-    return back.finish(forward, z, weight);
+    return back.finish(forward, saved.my(0), saved.e(0), z, weight);
   }
 
   void run(const AlignmentArgs& args, int64_t b, T* saved_row, T weight, const AlignmentGradient<T>& out) {

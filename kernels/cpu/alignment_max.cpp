@@ -125,7 +125,7 @@ class MaxSweep {
       const int64_t t1 = std::min(t0 + L, steps.end);
       for (int q = 0; q < kStack; ++q) load_tile<kStack>(*p_, i0, q, t0, tile[q]);
       if (t0 >= steps.inner_begin && t1 <= steps.inner_end && t1 - t0 == L)
-        p_->same_y ? inner<true>(t0, tile[0]) : inner<false>(t0, tile[0]);
+        p_->same_y ? inner<true>(i0, t0, tile[0]) : inner<false>(i0, t0, tile[0]);
       else
         edge(steps, t0, t1, tile[0]);
     }
@@ -133,7 +133,7 @@ class MaxSweep {
   }
 
   template <bool SameY>
-  void inner(int64_t t0, const T* tile) {
+  void inner(int64_t i0, int64_t t0, const T* tile) {
     State s = s_;
     V best[kStack], open_x[kStack], gap_x[kStack];
     I at[kStack];
@@ -148,6 +148,7 @@ class MaxSweep {
       V my = from_above<T>(s.rows[kStack - 1].my, in_my + k), x = Affine ? from_above<T>(s.rows[kStack - 1].x, in_x + k) : V{};
 #pragma GCC unroll 4
       for (int q = 0; q < kStack; ++q) {
+        prefetch_row(*p_, i0 + kBlock + k * kStack + q, t0);
         const V m = step(s.rows[q], my, x, load(tile + (q * L + k) * L), open_x[q], gap_x[q], open, gap, out, [](V&, V&, V&) {});
         my = s.rows[q].my, x = s.rows[q].x;
         if (Local) note(m, Int(t0 + k), best[q], at[q]);

@@ -4,7 +4,7 @@
 //   m = (M + X + Y)[diagonal] w,   x = (M + Y)[above] ox + X[above] gx,   y = (M + X)[left] oy + Y[left] gy.
 // Totals of neighbouring nodes are similar, those of distant ones differ by thousands of binary
 // orders, so each lane (row) has its own exponent E: its node holds total * 2^-E, and what comes from
-// the lane above is multiplied by 2^(E above - E). Whenever a total leaves [kLow, kHigh] all lanes are
+// the lane above is multiplied by 2^(E above - E). Whenever a total leaves [low, kHigh] all lanes are
 // brought back to [1, 2). The row between two blocks carries an exponent a column.
 //
 // Exactness: what falls below the smallest normal number (2^-126 in float) is lost. A path whose total
@@ -19,12 +19,14 @@
 
 namespace sl {
 
+// Far apart, since bringing lanes back costs as much as several steps. The product of a total, a weight
+// and what follows, kHigh^2 e^kLargest, is divided by Z in one factor, so it must stay below 2^126.
 template <class T>
-constexpr T kLow = T(1) / (1 << 20);
+constexpr T kLow = T(1) / T(int64_t(1) << 50);
 template <class T>
-constexpr T kHigh = T(int64_t(1) << 40);
+constexpr T kHigh = T(int64_t(1) << 30);
 template <class T>
-constexpr T kLargest = sizeof(T) == 4 ? T(60) : T(500);
+constexpr T kLargest = sizeof(T) == 4 ? T(42) : T(500);
 
 template <class T>
 using LaneInt = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
@@ -61,6 +63,16 @@ inline bool any_outside(Vec<T> x, Vec<T> low, Vec<T> high) {
 #endif
 }
 
+template <class T>
+inline bool any_set(IVec<T> x) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) return _mm512_test_epi32_mask((__m512i)x, (__m512i)x);
+  else return _mm512_test_epi64_mask((__m512i)x, (__m512i)x);
+#else
+  return sign_bits(x != 0);
+#endif
+}
+
 // What the forward pass leaves for the backward one, in one row of T a pair: whether it succeeded and
 // Z = z * 2^e, then for each block the row of nodes in front of it: max(M, Y) or all, X, exponents.
 template <class T, bool Affine>
@@ -86,7 +98,7 @@ struct GapWeights {
   static constexpr int L = kLanes<T>;
   Buffer<T> store;
   T *gap_x, *open_x, *gap_y, *open_y;
-  T safe = 0;
+  T safe = 0, low = 0;  // below low a lane is brought back to [1, 2); below safe that comes too late
 
   void set(const Pair<T>& p, bool affine) {
     const int64_t each_x = p.n + 2 * L, each_y = p.m + 3 * L;
@@ -118,6 +130,9 @@ struct GapWeights {
     if (too_large(p.gap_x, p.n) || too_large(p.open_x, p.n) || too_large(p.gap_y, p.m) || too_large(p.open_y, p.m)) up = 700;
     const double least = double(std::numeric_limits<T>::min()) * std::exp(std::min(up + down, 700.0)) / 1e-8;
     safe = T(std::min(least, 1e30));
+    // A step may lose 20 binary orders before what is left is no longer safe.
+    low = std::max(kLow<T>, std::min(safe * T(1 << 20), T(0.25)));
+    low = std::max(low, std::min(safe, T(1)));
   }
 };
 
@@ -186,11 +201,11 @@ class SumSweep {
     int now = 0;
     for (int64_t t0 = begin; t0 < steps.end; t0 += L, now ^= 1) {
       const int64_t t1 = std::min(t0 + L, steps.end);
-      const bool plain = steps.rows == L && t0 >= steps.inner_begin && t1 <= steps.inner_end && t1 - t0 == L;
+      const int64_t a = std::clamp(steps.inner_begin, t0, t1), b = std::clamp(steps.inner_end, a, t1);
       load_tile<1>(*p_, i0, 0, t1, scores);
-      const Tiles tiles{weights[now], scores, weights[now ^ 1]};
-      const bool good = plain ? (record ? run<true, true>(steps, t0, t1, tiles, record) : run<true, false>(steps, t0, t1, tiles, record))
-                              : (record ? run<false, true>(steps, t0, t1, tiles, record) : run<false, false>(steps, t0, t1, tiles, record));
+      const Tiles tiles{t0, weights[now], scores, weights[now ^ 1]};
+      const bool good = (a == t0 || part<false>(steps, t0, a, tiles, record)) && (a == b || part<true>(steps, a, b, tiles, record)) &&
+                        (b == t1 || part<false>(steps, b, t1, tiles, record));
       if (!good) return false;
     }
     fill_row(std::max<int64_t>(1, steps.end - (L - 1) + 1), Saved<T, Affine>::row_width(p_->M));
@@ -213,6 +228,7 @@ class SumSweep {
   };
   // L steps each: the weights of these, the scores of the next, and where their weights go.
   struct Tiles {
+    int64_t t0;
     const T *weights, *scores;
     T* next;
   };
@@ -297,24 +313,19 @@ class SumSweep {
     const Int limit = ExpConst<T>::bias - 27;
     const I far = ((difference > limit) | (difference < -limit)) & active;
     factor_ = power_of_two<T>(active & ~far ? difference : I{});
-    return !any_set(far);
+    return !any_set<T>(far);
   }
-  static bool any_set(I x) {
-    Int any = 0;
-    for (int r = 0; r < L; ++r) any |= x[r];
-    return any != 0;
-  }
-
   // Brings the lanes in `inside` back to [1, 2); false if one of them is below safe or not finite.
-  bool normalise(V h, I inside) {
+  bool normalise(V h, I inside, bool all_inside) {
     const I fine = (h >= w_->safe) & (h <= std::numeric_limits<T>::max());
-    if (any_set(inside & ~fine)) return false;
+    if (any_set<T>(inside & ~fine)) return false;
     if (Local) add_ends();
     const I e = (h > T(0)) & inside ? exponents<T>(h) : I{};
     const V scale = power_of_two<T>(-e);
     s_.my *= scale, s_.above_my *= scale;
     if (Affine) s_.x *= scale, s_.y *= scale, s_.mx *= scale, s_.above_x *= scale;
     e_ += e;
+    if (all_inside) return true;
     // A lane that has not started takes the exponent it will be fed with; in a band its first diagonal
     // neighbour may have come already.
     const I before = e_;
@@ -322,22 +333,27 @@ class SumSweep {
       if (!(h[r] > 0) && !inside[r] && border_[r] == 0) e_[r] = e_[r + 1];
     const I moved = before - e_;
     const Int limit = ExpConst<T>::bias - 27;
-    if (any_set(((moved > limit) | (moved < -limit)) & ((s_.above_my > T(0)) | (s_.above_x > T(0))))) return false;
+    if (any_set<T>(((moved > limit) | (moved < -limit)) & ((s_.above_my > T(0)) | (s_.above_x > T(0))))) return false;
     const V shift = power_of_two<T>(moved > limit ? I{} : moved);
     s_.above_my *= shift, s_.above_x *= shift;
     return true;
   }
 
-  // Steps t0..t1-1. All that the loop needs is copied out of the object first: the compiler would
+  template <bool Plain>
+  bool part(const Steps& steps, int64_t from, int64_t to, const Tiles& tiles, StepRecord<T>* record) {
+    return record ? run<Plain, true>(steps, from, to, tiles, record) : run<Plain, false>(steps, from, to, tiles, record);
+  }
+
+  // Steps from..to-1 of a tile. All that the loop needs is copied out of the object first: the compiler would
   // reload it behind every store.
   template <bool Plain, bool Keep>
-  bool run(const Steps& steps, int64_t t0, int64_t t1, const Tiles& tiles, StepRecord<T>* record) {
+  bool run(const Steps& steps, int64_t from, int64_t to, const Tiles& tiles, StepRecord<T>* record) {
     using Record = StepRecord<T>;
     State s = s_;
     V top = top_, ends = ends_, factor = factor_, start = start_, open_in = open_x_ * factor, gap_in = gap_x_ * factor;
     T taken = taken_, own = T(e_[0]);
     int32_t event = Keep ? int32_t(record->exponents.size()) - 1 : 0;
-    const V low = splat<T>(kLow<T>), high = splat<T>(kHigh<T>), one = splat<T>(1), border = border_, largest = splat<T>(kLargest<T>);
+    const V low = splat<T>(w_->low), high = splat<T>(kHigh<T>), one = splat<T>(1), border = border_, largest = splat<T>(kLargest<T>);
     const I first = first_, last = last_, rows = lane_rows_;
     const int64_t m_last = p_->m, L1 = L - 1;
     const bool semiglobal = p_->mode == kSemiglobal;
@@ -347,11 +363,12 @@ class SumSweep {
     const auto reload = [&] {
       factor = factor_, taken = taken_, open_in = open_x_ * factor, gap_in = gap_x_ * factor;
     };
-    for (int64_t t = t0; t < t1; ++t) {
+    for (int64_t t = from; t < to; ++t) {
       if (in_e[Plain ? t : std::min(t, m_last - 1)] != taken) {
         if (!link(t)) return false;
         reload();
       }
+      if (Plain) prefetch_row(*p_, steps.i0 + (Keep ? -L : L) + (t - tiles.t0), tiles.t0 + L);  // kept steps run from the last block up
       V open_y = load(open_right + t), gap_y = load(gap_right + t);
       V open_above = open_in, gap_above = gap_in;
       I j{}, inside = I{} - Int(1);
@@ -365,7 +382,7 @@ class SumSweep {
       }
       V before = Affine ? s.above_my + s.above_x : s.above_my;
       if (Local) before += start;
-      const int64_t k = (t - t0) * L;
+      const int64_t k = (t - tiles.t0) * L;
       const V weight = load(tiles.weights + k), my = from_above<T>(s.my, in_my + t), score = load(tiles.scores + k);
       top = vmax(top, score);
       store(tiles.next + k, vexp<T>(vmin(score, largest)));
@@ -410,7 +427,7 @@ class SumSweep {
       const V checked = Plain ? h : (inside ? h : one);
       if (__builtin_expect(any_outside<T>(checked, low, high), 0)) {
         s_ = s, ends_ = ends;
-        if (!normalise(h, inside) || !link(t + 1)) return false;
+        if (!normalise(h, inside, Plain) || !link(t + 1)) return false;
         if (Local) set_start(), start = start_;
         s = s_, ends = ends_, own = T(e_[0]);
         reload();

@@ -21,7 +21,7 @@ struct GrammarArgs {
   int64_t rules_b, roots_b, root_count; // strides are 0 where shared; NT roots, or NT + P
   int64_t spans_b, spans_i, spans_j;    // nonterminals are contiguous
   // RuleTables of structlearn/structures/rules.py
-  const int32_t *table, *parent_start, *parent_rules, *left_start, *pair_right, *pair_start, *pair_rules, *rule_pair;
+  const int32_t *table, *parent_start, *parent_rules, *left_start, *pair_right, *pair_start, *pair_rules, *pair_parents, *rule_pair;
   int64_t dense, threads;
 };
 

@@ -33,10 +33,16 @@ struct DenseRules {
     std::fill_n(left.data, left_size(), zero);
     std::fill_n(right.data, right_size(), zero);
   }
-  T& at(int64_t parent, int64_t l, int64_t r) {
-    if (l >= NT) return left.data[((l - NT) * S + r) * C + parent];
-    if (r >= NT) return right.data[((r - NT) * NT + l) * C + parent];
-    return inner.data[(l * NT + r) * C + parent];
+  T* row(int64_t l, int64_t r) const {  // by parent, of two children
+    return l >= NT ? left.data + ((l - NT) * S + r) * C : r >= NT ? right.data + ((r - NT) * NT + l) * C : inner.data + (l * NT + r) * C;
+  }
+  // f(rule, l, r, parent), pair by pair: the places of a pair's rules lie together, and what is read at `rule`
+  // runs along one stream a parent; in the order of rules every place would be on another page.
+  template <class F>
+  static void for_rules(const GrammarArgs& a, F&& f) {
+    for (int64_t l = 0; l < a.NT + a.P; ++l)
+      for (int64_t q = a.left_start[l]; q < a.left_start[l + 1]; ++q)
+        for (int64_t t = a.pair_start[q]; t < a.pair_start[q + 1]; ++t) f(a.pair_rules[t], l, a.pair_right[q], a.pair_parents[t]);
   }
 };
 
@@ -90,6 +96,33 @@ inline void add_product(int64_t depth, const T* x, T scale, const T* matrix, int
     if (d < depth) a = Op::template accumulate<T>(a, x[d], load(matrix + d * columns + c));
     store(out + c, Op::template join<T>(load(out + c), Op::template accumulate<T>(Op::template zero<T>(), scale, Op::template join<T>(a, b))));
   }
+}
+
+// out[i][t] += sum_c x[i][c] y[t][c]; rows of `columns` entries, whole vectors.
+template <class T>
+inline void add_dots(int64_t xs, int64_t ys, int64_t columns, const T* x, const T* y, T* out, int64_t pitch) {
+  constexpr int kX = 4, kY = 4;
+  for (int64_t i = 0; i < xs; i += kX)
+    for (int64_t t = 0; t < ys; t += kY) {
+      // Rows beyond the end repeat the last one.
+      const T *a[kX], *b[kY];
+      for (int r = 0; r < kX; ++r) a[r] = x + std::min(i + r, xs - 1) * columns;
+      for (int r = 0; r < kY; ++r) b[r] = y + std::min(t + r, ys - 1) * columns;
+      Vec<T> acc[kX][kY] = {};
+      for (int64_t c = 0; c < columns; c += kLanes<T>) {
+        Vec<T> right[kY];
+#pragma GCC unroll 4
+        for (int s = 0; s < kY; ++s) right[s] = load(b[s] + c);
+#pragma GCC unroll 4
+        for (int r = 0; r < kX; ++r) {
+          const Vec<T> left = load(a[r] + c);
+#pragma GCC unroll 4
+          for (int s = 0; s < kY; ++s) acc[r][s] += left * right[s];
+        }
+      }
+      for (int r = 0; r < kX && i + r < xs; ++r)
+        for (int s = 0; s < kY && t + s < ys; ++s) out[(i + r) * pitch + t + s] += hsum(acc[r][s]);
+    }
 }
 
 struct DenseMaxPlus : MaxPlus {

@@ -13,7 +13,8 @@ struct DenseMaxRules {
   void pack(const CFG<T>& cfg, int64_t b) {
     w.shape(cfg.args);
     w.fill(kNegInf<T>);
-    for (int64_t r = 0; r < cfg.R; ++r) w.at(cfg.parent(r), cfg.left(r), cfg.right(r)) = cfg.rules(b)[r];
+    const T* rules = cfg.rules(b);
+    w.for_rules(cfg.args, [&](int64_t rule, int64_t l, int64_t r, int64_t a) { w.row(l, r)[a] = rules[rule]; });
     panels.pack(w.NT * w.NT, w.NT, kNegInf<T>, [&](int64_t p, int64_t a) { return w.inner.data[p * w.C + a]; });
   }
 };

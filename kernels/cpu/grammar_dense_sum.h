@@ -16,7 +16,6 @@ struct DenseSumRules {
   T shift = 0;
   bool usable = true;     // no allowed rule is lost in that scale
   Panels<T> inner, inner_transposed;
-  Buffer<T> left_transposed, right_transposed;  // [(r, A)][t], [(l, A)][t], for the outside pass
   std::vector<char> from_words, from_any;       // A can be over two words, over more
 
   int64_t Pp() const { return (w.P + 15) / 16 * 16; }
@@ -33,28 +32,20 @@ struct DenseSumRules {
     shift = std::rint(top * T(1.44269504088896340736));
     weights_.resize(cfg.R + kLanes<T>);
     for (int64_t r = 0; r < cfg.R; r += kLanes<T>) store(weights_.data + r, exp_scaled<T>(load_row(rules, r, cfg.R, kNegInf<T>), splat<T>(shift)));
-    for (int64_t r = 0; r < cfg.R; ++r) {
-      const int64_t a = cfg.parent(r), l = cfg.left(r), c = cfg.right(r);
-      const T x = weights_.data[r];
-      w.at(a, l, c) = x;
-      if (rules[r] > kNegInf<T>) (l >= w.NT && c >= w.NT ? from_words : from_any)[a] = 1, usable &= x >= kSafe<T>;
-    }
+    for (int64_t r = 0; r < cfg.R; ++r) usable &= rules[r] == kNegInf<T> || weights_.data[r] >= kSafe<T>;
+    if (!usable) return;
+    w.for_rules(cfg.args, [&](int64_t rule, int64_t l, int64_t r, int64_t a) { w.row(l, r)[a] = weights_.data[rule]; });
+    const auto mark = [&](const T* rows, int64_t count, std::vector<char>& made) {
+      for (int64_t i = 0; i < count; ++i)
+        for (int64_t a = 0; a < w.NT; ++a) made[a] |= rows[i * w.C + a] > 0;
+    };
+    mark(w.inner.data, w.NT * w.NT, from_any), mark(w.right.data, w.P * w.NT, from_any);
+    for (int64_t t = 0; t < w.P; ++t) mark(w.row(w.NT + t, 0), w.NT, from_any), mark(w.row(w.NT + t, w.NT), w.P, from_words);
     inner.pack(w.NT * w.NT, w.NT, T(0), [&](int64_t p, int64_t a) { return w.inner.data[p * w.C + a]; });
     if (!backward) return;
     inner_transposed.pack(w.NT, w.NT * w.NT, T(0), [&](int64_t a, int64_t p) { return w.inner.data[p * w.C + a]; });
-    transpose(w.left.data, w.S * w.C, left_transposed);
-    transpose(w.right.data, w.NT * w.C, right_transposed);
   }
-  // weights of the rules in their own order, as packed
-  const T* weights() const { return weights_.data; }
-
  private:
-  void transpose(const T* from, int64_t columns, Buffer<T>& to) {
-    to.resize(columns * Pp());
-    std::fill_n(to.data, columns * Pp(), T(0));
-    for (int64_t t = 0; t < w.P; ++t)
-      for (int64_t c = 0; c < columns; ++c) to.data[c * Pp() + t] = from[t * columns + c];
-  }
   Buffer<T> weights_;
 };
 
@@ -120,7 +111,7 @@ class DenseSum {
   void flush(T* d_rules) {
     if (!collected_) return;
     collected_ = false;
-    for (int64_t r = 0; r < cfg_.R; ++r) d_rules[r] += rules_.weights()[r] * d_.at(cfg_.parent(r), cfg_.left(r), cfg_.right(r));
+    d_.for_rules(cfg_.args, [&](int64_t rule, int64_t l, int64_t r, int64_t a) { d_rules[rule] += w_.row(l, r)[a] * d_.row(l, r)[a]; });
   }
 
  private:
@@ -356,21 +347,14 @@ class DenseSum {
     const int64_t n = n_, P = w_.P, Pp = rules_.Pp();
     const int64_t columns[2] = {w_.S * w_.C, w_.NT * w_.C};
     const T* d[2] = {d_left_.data, d_right_.data};
-    const T* transposed[2] = {rules_.left_transposed.data, rules_.right_transposed.data};
+    const T* weights[2] = {w_.left.data, w_.right.data};
     T* d_rules[2] = {d_.left.data, d_.right.data};
     turned_terms_.resize(P * n);
     for (int64_t i = 0; i < n; ++i)
       for (int64_t t = 0; t < P; ++t) turned_terms_.data[t * n + i] = rows_[i][t];
     const T* rows[kRows];
     for (int side = 0; side < 2; ++side) {
-      for (int64_t i = 0; i < n; i += kRows) {
-        const int some = int(std::min<int64_t>(kRows, n - i));
-        for (int r = 0; r < some; ++r) rows[r] = d[side] + (i + r) * columns[side];
-        step_strided<DenseSumProduct, T>(some, rows, transposed[side], columns[side], Pp, P, [&](int r, int64_t c, Vec<T> x) {
-          T* to = d_terms_.data + (i + r) * Pp + c;
-          store(to, load(to) + x);
-        });
-      }
+      add_dots(n, P, columns[side], d[side], weights[side], d_terms_.data, Pp);
       for (int64_t t = 0; t < P; t += kRows) {
         const int some = int(std::min<int64_t>(kRows, P - t));
         for (int r = 0; r < some; ++r) rows[r] = turned_terms_.data + (t + r) * n;

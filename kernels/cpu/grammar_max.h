@@ -41,7 +41,7 @@ class SparseMax {
     packed_.resize(cfg_.R);
     for (int64_t t = 0; t < cfg_.R; ++t) {
       const int32_t r = cfg_.args.pair_rules[t];
-      packed_[t] = {cfg_.parent(r), cfg_.rules(b_)[r]};
+      packed_[t] = {cfg_.args.pair_parents[t], cfg_.rules(b_)[r]};
     }
   }
   void set(int64_t i, int64_t j, int64_t symbol, T x) {

@@ -134,7 +134,7 @@ class SparseSum {
     for (int64_t t = 0; t < cfg_.R; ++t) {
       const int32_t r = cfg_.args.pair_rules[t];
       const Scaled<T> w = Scaled<T>::exp(cfg_.rules(b_)[r]);
-      packed_[t] = {cfg_.parent(r), r, w.m, w.e, Tangent ? v_.rules[(cfg_.args.rules_b ? b_ * cfg_.R : 0) + r] : T(0)};
+      packed_[t] = {cfg_.args.pair_parents[t], r, w.m, w.e, Tangent ? v_.rules[(cfg_.args.rules_b ? b_ * cfg_.R : 0) + r] : T(0)};
     }
   }
   const T* v_terms(int64_t i) const { return v_.terms + (b_ * cfg_.N + i) * cfg_.P; }

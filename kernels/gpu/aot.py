@@ -21,7 +21,10 @@ from typing import Any
 
 import torch
 
-from . import chain, chain_count, semimarkov, semimarkov_count
+from structlearn.structures.rules import Grammar
+
+from . import alignment, chain, chain_count, semimarkov, semimarkov_count, span_tree
+from . import grammar as cfg
 from .launch import Launch
 
 ARCHITECTURES = (80, 90, 100)
@@ -60,6 +63,23 @@ def launches(states: int, dtype: torch.dtype, shared: bool) -> Iterator[Launch]:
         worth = torch.zeros(B, size, dtype=dtype)
         yield from chain_count.plan_best_by_count(*potentials, *counter, size, worth, worth)[0]
     yield from _semimarkov_launches(transition, B, N)
+    if shared:  # alignments and trees have no transitions: once is enough
+        yield from _alignment_launches(states, dtype)
+        yield from _tree_launches(C, dtype)
+
+
+def _alignment_launches(rows: int, dtype: torch.dtype) -> Iterator[Launch]:
+    """Ragged pairs with as many rows as a chain has states; the forms that do most."""
+    B, N, M = 3, rows, 7
+    match, x, y = (torch.zeros(shape, dtype=dtype) for shape in ((B, N, M), (B, N), (B, M)))
+    lengths = (torch.full((B,), N), torch.full((B,), M))
+    per_row = torch.zeros(B, dtype=dtype)
+    yield from alignment.plan_best(match, x, y, None, None, *lengths, alignment.GLOBAL, -1)[0]
+    yield from alignment.plan_best(match, x, y, x, y, *lengths, alignment.LOCAL, -1)[0]
+    affine = (match, x, y, x, y, *lengths)
+    launches, (_, kept) = alignment.plan_forward(*affine, alignment.LOCAL, -1)
+    yield from launches
+    yield from alignment.plan_backward(*affine, alignment.SEMIGLOBAL, -1, per_row, kept, per_row)[0]
 
 
 def _semimarkov_launches(transition: torch.Tensor, B: int, N: int) -> Iterator[Launch]:
@@ -79,6 +99,43 @@ def _semimarkov_launches(transition: torch.Tensor, B: int, N: int) -> Iterator[L
     for counter, size in (((step, None), 51), ((step, between), 1001)):
         worth = transition.new_zeros(B, size)
         yield from semimarkov_count.plan_best_by_count(*potentials, *counter, size, worth, worth)[0]
+
+
+def _tree_launches(states: int, dtype: torch.dtype) -> Iterator[Launch]:
+    """As many labels as states, sentences of 40 words."""
+    B, N = 3, 40
+    spans, lengths, per_row = (
+        torch.zeros(B, N, N, states, dtype=dtype),
+        torch.full((B,), N),
+        torch.zeros(B, dtype=dtype),
+    )
+    yield from span_tree.plan_best(spans, lengths)[0]
+    launches_, (_, chart) = span_tree.plan_forward(spans, lengths)
+    yield from launches_
+    yield from span_tree.plan_backward(spans, lengths, chart, per_row, per_row)[0]
+    yield from _grammar_launches(states, dtype)
+
+
+def _grammar_launches(states: int, dtype: torch.dtype) -> Iterator[Launch]:
+    """A chain of rules over that many nonterminals and preterminals, with spans; widths differ in a number alone."""
+    B, N, NT, P = 3, 3, states, states
+    symbols = torch.arange(NT)
+    rules = torch.stack([symbols, symbols + NT, (symbols + 1) % NT], 1)
+    grammar = Grammar(torch.cat([rules, torch.stack([symbols, symbols + NT, symbols + NT], 1)]), NT, P)
+    terms, spans = torch.zeros(B, N, P, dtype=dtype), torch.zeros(B, N, N, NT, dtype=dtype)
+    scores, roots = torch.zeros(grammar.num_rules, dtype=dtype), torch.zeros(NT, dtype=dtype)
+    given = (terms, scores, roots, spans, torch.full((B,), N), grammar.tables, NT, grammar.num_pairs)
+    forward, (_, chart, raw) = cfg.plan_forward(*given)
+    uses = torch.zeros(B, grammar.num_rules, dtype=dtype)
+    seen = set()
+    for launch in (
+        *cfg.plan_best(*given)[0],
+        *forward,
+        *cfg.plan_backward(cfg.Potentials(*given), chart, raw, chart, uses),
+    ):
+        if launch.name not in seen:
+            seen.add(launch.name)
+            yield launch
 
 
 def source(launch: Launch) -> Any:

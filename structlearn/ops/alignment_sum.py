@@ -30,7 +30,7 @@ def _saved_size(args: Any, backend: str) -> int:
     match, open_x = args[0], args[3]
     n, m = match.shape[1:]
     if backend == "triton":
-        return 3 * (n + 1) * (m + 1)  # type: ignore[no-any-return]
+        return 3 * (n + m + 1) * (n + 1)  # type: ignore[no-any-return]
     lanes = int(kernel("alignment_lanes", match.dtype, 1)(b""))
     rows = 2 if open_x is None else 3
     return 4 + ((n + lanes - 1) // lanes + 1) * rows * (m + 3 * lanes)  # type: ignore[no-any-return]
@@ -148,9 +148,7 @@ def _entropy_backward(ctx: Any, grad: Tensor | None) -> Any:
 
 def _sample(*args: Any) -> Tensor:
     """Paths (S,B,N+M) by inverse CDF from uniform (S,B,N+M+1), last operation first."""
-    *tensors, uniform, backend = args
-    if backend == "triton":
-        return _gpu().sample(*tensors, uniform)  # type: ignore[no-any-return]
+    *tensors, uniform = args
     path = _sample_fake(*args)
     call("sample", tuple(tensors), uniform.contiguous(), uniform.shape[0], path)  # type: ignore[arg-type]
     return path
@@ -190,4 +188,4 @@ entropy = operator(
     setup_context=_entropy_context,
     backward=_entropy_backward,
 )
-sample = operator(f"alignment_sample({ARGS}, Tensor uniform, str backend) -> Tensor", _sample, _sample_fake)
+sample = operator(f"alignment_sample({ARGS}, Tensor uniform) -> Tensor", _sample, _sample_fake)

@@ -22,7 +22,7 @@ ARGS = (
     " SymInt pairs, bool dense"
 )
 _COUNT = 9  # arguments
-_PACK = struct.Struct("5P13q8P2q").pack  # GrammarArgs of kernels/cpu/grammar.h
+_PACK = struct.Struct("5P13q9P2q").pack  # GrammarArgs of kernels/cpu/grammar.h
 
 
 def _last_contiguous(x: Tensor) -> Tensor:
@@ -43,7 +43,7 @@ def call(name: str, args: Any, *rest: Tensor | int | None) -> int:
     b, n, p = terms.shape
     r = rules.shape[-1]
     at, places = tables.data_ptr(), []
-    for size in (3 * r, nonterminals + 1, r, nonterminals + p + 1, pairs, pairs + 1, r, r):
+    for size in (3 * r, nonterminals + 1, r, nonterminals + p + 1, pairs, pairs + 1, r, r, r):
         places.append(at)
         at += 4 * size
     packed = _PACK(

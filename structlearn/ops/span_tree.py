@@ -47,12 +47,20 @@ def call(name: str, spans: Tensor, lengths: Tensor | None, *rest: Tensor | int |
     return int(function(packed, *[r if isinstance(r, int) else 0 if r is None else r.data_ptr() for r in rest]))
 
 
+def _gpu() -> Any:
+    from structlearn.gpu import span_tree
+
+    return span_tree
+
+
 def _dense(spans: Tensor) -> Tensor:
     """Where a gradient of spans goes; the kernels write every entry."""
     return torch.empty(spans.shape, dtype=spans.dtype, device=spans.device)
 
 
 def _best(spans: Tensor, lengths: Tensor | None, backend: str) -> tuple[Tensor, Tensor]:
+    if backend == "triton":
+        return _gpu().best(spans, lengths)  # type: ignore[no-any-return]
     labels, score = _best_fake(spans)
     call("best", spans, lengths, labels, score)
     return labels, score
@@ -140,6 +148,8 @@ def _counts_grad(ctx: Any, direction: Tensor | None) -> Any:
 
 def _forward(spans: Tensor, lengths: Tensor | None, keep: bool, backend: str) -> tuple[Tensor, Tensor]:
     """log Z (B,) and, if keep, what backward needs, in a form of the backend's own."""
+    if backend == "triton":
+        return _gpu().forward(spans, lengths)  # type: ignore[no-any-return]
     log_z, chart = _forward_fake(spans, lengths, keep, backend)
     call("forward", spans, lengths, log_z, chart if keep else 0)
     return log_z, chart
@@ -147,6 +157,8 @@ def _forward(spans: Tensor, lengths: Tensor | None, keep: bool, backend: str) ->
 
 def _forward_fake(spans: Tensor, lengths: Tensor | None, keep: bool, backend: str) -> tuple[Tensor, Tensor]:
     b, n = spans.shape[:2]
+    if backend == "triton":
+        return spans.new_empty(b), spans.new_empty((3, b, n, n))
     group = _group(b, n)
     size = group * (n * (n + 1) // 2) + _SLACK * n
     shape = (-(-b // group), _ARRAYS, size) if keep else (0,)
@@ -172,6 +184,8 @@ def _backward(
     spans: Tensor, lengths: Tensor | None, chart: Tensor, log_z: Tensor, grad: Tensor, backend: str
 ) -> Tensor:
     """sum_b grad_b d log Z_b / d spans."""
+    if backend == "triton":
+        return _gpu().backward(spans, lengths, chart, log_z, grad)  # type: ignore[no-any-return]
     d_spans = _dense(spans)
     call("backward", spans, lengths, chart, grad.contiguous(), d_spans)
     return d_spans

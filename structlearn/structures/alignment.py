@@ -51,7 +51,7 @@ from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.structures.gaps import Gap, Grid
 
 Mode = Literal["global", "local", "semiglobal"]
-_NATIVE = ("reference", "cpu")
+_NATIVE = ("reference", "cpu", "triton")
 
 
 class AlignmentPotentials(NamedTuple):
@@ -148,7 +148,8 @@ class Alignment(Structure):
         band: with band w only the nodes with min(0, m-n) - w <= j - i <= max(0, m-n) + w are allowed, that is those
             at most w off the diagonals through both corners; local paths are held to it between their first match and
             their last.
-        backend: "auto", or one of ``ops.backends()``.
+        backend: "auto", or one of ``ops.backends()``; "triton" has kernels for max, argmax, log_partition and
+            marginals, the other queries run the reference on its device.
         validate: look for NaN at unpadded places (and, on a GPU, at the lengths).
 
     Outputs are paths (B, N+M) of operations, int64, padded with -100; :meth:`pairs` turns them into aligned positions.
@@ -347,13 +348,13 @@ class Alignment(Structure):
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """n draws from p(y) = exp(s(y)) / Z, paths (n, B, N+M), all -100 where every output is forbidden."""
         check_count("n", n)
-        if self.backend == "reference":
+        if self.backend != "cpu":
             return self._reference_outputs(Sample(n, generator))[0]
         b, rows, columns = self.match.shape
         uniform = torch.rand(
             (n, b, rows + columns + 1), generator=generator, dtype=self.match.dtype, device=self.match.device
         )
-        path: Tensor = sum_ops.sample(*self._args, uniform, self.backend)
+        path: Tensor = sum_ops.sample(*self._args, uniform)
         return path
 
     def pairs(self, y: Tensor) -> Tensor:

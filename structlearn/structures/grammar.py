@@ -27,6 +27,7 @@ from torch import Tensor
 from structlearn.errors import InfeasibleError, ShapeError
 from structlearn.ops import choose_backend
 from structlearn.ops import grammar as ops
+from structlearn.ops import grammar_gpu as gpu_ops
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import charts, checks, cky, grammar_count
 from structlearn.structures.base import (
@@ -44,7 +45,7 @@ from structlearn.trees import Tree
 if TYPE_CHECKING:
     from structlearn.torch_struct.grammar import GrammarQueries
 
-_NATIVE = ("reference", "cpu", "torch-struct")
+_NATIVE = ("reference", "cpu", "triton", "torch-struct")
 NEG_INF = float("-inf")
 
 
@@ -309,6 +310,9 @@ class WeightedCFG(Structure):
         return charts.rules_of(symbols, single, self.grammar)
 
     def _best(self) -> tuple[Tensor, Tensor]:
+        if self.backend == "triton":
+            y, score = gpu_ops.best(*self._args)
+            return y, score
         if self.backend != "cpu":
             y, scores = self._reference_outputs(Max())
             return y[0], scores[0]
@@ -321,6 +325,11 @@ class WeightedCFG(Structure):
             return torch.where(best == NEG_INF, best.detach(), best)  # no output, no gradient
         if self.backend == "torch-struct":
             return self._through_torch_struct.max()
+        if self.backend == "triton":
+            y, best = gpu_ops.best(*self._args)
+            if not (torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())):
+                return best
+            return self._scores(y, missing=True).masked_fill(best == NEG_INF, NEG_INF)
         score: Tensor = ops.best_score(*self._args)[1]
         return score
 
@@ -346,6 +355,9 @@ class WeightedCFG(Structure):
             return self._reference(Log())[0]
         if self.backend == "torch-struct":
             return self._through_torch_struct.log_partition()
+        if self.backend == "triton":
+            total: Tensor = gpu_ops.forward(*self._args)[0]
+            return total
         keep = torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
         log_z: Tensor = ops.forward(*self._args, keep)[0]
         return log_z
@@ -358,6 +370,10 @@ class WeightedCFG(Structure):
         of each rule and root_scores (B, .) the probabilities of roots, shared ones their sum over the batch.
         Differentiable.
         """
+        if self.backend == "triton":
+            log_z, chart, raw = gpu_ops.forward(*[x.detach() if isinstance(x, Tensor) else x for x in self._args])
+            results = gpu_ops.backward(*self._args, log_z, chart, raw, torch.ones_like(log_z))
+            return GrammarPotentials(results[0], results[1], results[2], None if self.spans is None else results[3])
         if self.backend != "cpu":
             found: GrammarPotentials = marginals_by_autograd(self)
             return found

@@ -118,11 +118,13 @@ class Grammar:
 
         A pair is a left and a right child that some rule has; pairs are sorted, and rules keep their order everywhere:
         rules (R, 3); parent_start (NT + 1) into parent_rules (R); left_start (S + 1) into pairs by left child;
-        pair_right (Q), the right child of each pair; pair_start (Q + 1) into pair_rules (R); rule_pair (R).
+        pair_right (Q), the right child of each pair; pair_start (Q + 1) into pair_rules (R) and into pair_parents (R),
+        their parents; rule_pair (R).
         """
         parent, left, right = self.rules.unbind(1)
         s = self.num_symbols
         pairs, rule_pair = torch.unique(left * s + right, return_inverse=True)
+        by_pair = rule_pair.argsort(stable=True)
 
         def starts(keys: Tensor, size: int) -> Tensor:
             return torch.cat([keys.new_zeros(1), torch.bincount(keys, minlength=size).cumsum(0)])
@@ -134,7 +136,8 @@ class Grammar:
             starts(pairs // s, s),
             pairs % s,
             starts(rule_pair, pairs.numel()),
-            rule_pair.argsort(stable=True),
+            by_pair,
+            parent[by_pair],
             rule_pair,
         )
         return torch.cat(tables).to(torch.int32), pairs.numel()

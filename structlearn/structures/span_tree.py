@@ -33,7 +33,7 @@ from structlearn.trees import Tree
 if TYPE_CHECKING:
     from structlearn.torch_struct.span_tree import SpanTreeQueries
 
-_NATIVE = ("reference", "cpu", "torch-struct")
+_NATIVE = ("reference", "cpu", "triton", "torch-struct")
 
 
 class SpanTreePotentials(NamedTuple):
@@ -205,8 +205,17 @@ class SpanTree(Structure):
             return torch.where(best == float("-inf"), best.detach(), best)  # no output, no gradient
         if self.backend == "torch-struct":
             return self._through_torch_struct.max()
+        if self.backend == "triton":
+            labels, best = ops.best(self.spans, self.lengths, self.backend)
+            return self._scores(labels, best) if torch.is_grad_enabled() and self.spans.requires_grad else best
         score: Tensor = ops.best_score(self.spans, self.lengths, self.backend)[1]
         return score
+
+    def _scores(self, labels: Tensor, scores: Tensor) -> Tensor:
+        """``scores`` of trees (..., B, N, N), differentiable; -inf, and no gradient, where there is no tree."""
+        found = scores > float("-inf")
+        trees = torch.where(found[..., None, None], labels, charts.left_branching(self.mask))
+        return self.score(trees).masked_fill(~found, float("-inf"))
 
     def score(self, y: Tensor) -> Tensor:
         """s(y) for trees (B, N, N), or (..., B, N, N) with scores (..., B); padded spans are ignored."""
@@ -258,15 +267,13 @@ class SpanTree(Structure):
         else:
             labels, scores = self._reference_outputs(KMax(k))
         if torch.is_grad_enabled() and self.spans.requires_grad:
-            found = scores > float("-inf")
-            trees = torch.where(found[..., None, None], labels, charts.left_branching(self.mask))
-            scores = self.score(trees).masked_fill(~found, float("-inf"))
+            scores = self._scores(labels, scores)
         return labels, scores
 
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """n draws from p(y) = exp(s(y)) / Z, trees (n, B, N, N), all -100 where every tree is forbidden."""
         check_count("n", n)
-        if self.backend not in ("cpu", "triton"):
+        if self.backend != "cpu":
             return self._reference_outputs(Sample(n, generator))[0]
         shape = (n, self.batch_size, max(2 * self.spans.shape[1] - 1, 0), 2)
         uniform = torch.rand(shape, generator=generator, dtype=self.spans.dtype, device=self.spans.device)
