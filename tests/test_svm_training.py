@@ -19,6 +19,7 @@ from structlearn.data.ocr import ocr_words
 from structlearn.errors import ArgumentError, DependencyError, FormatError, ShapeError
 from structlearn.solvers import ConvergenceWarning, History, SVMLayer, refit_head
 from structlearn.solvers import qp as qps
+from structlearn.solvers.planes import Rows, Terms, WorkingSet
 from structlearn.solvers.solver import Solver
 
 
@@ -63,6 +64,42 @@ def test_a_killed_run_can_be_resumed(tmp_path: Path) -> None:
     assert done.returncode == -signal.SIGKILL, done.stderr.decode()
     resumed = svm(solver="bcfw", checkpoint=file, checkpoint_every=1).fit(*words())
     assert torch.equal(resumed.coef_, svm(solver="bcfw").fit(*words()).coef_)
+
+
+def test_a_pruned_working_set_keeps_every_list_and_product() -> None:
+    """Many planes a block, so that torch would write repeated indices from several threads."""
+    blocks, rounds, dim = 1500, 6, 5
+    g = torch.Generator().manual_seed(0)
+    held = WorkingSet(blocks, dim, Rows.none())
+    for _ in range(rounds):
+        a = torch.randn(blocks, dim, generator=g, dtype=torch.float64)
+        held.add(Terms.dense(a), torch.ones(blocks).double(), torch.ones(blocks).double(), torch.arange(blocks))
+    held.alpha.view.copy_((torch.rand(len(held), generator=g) > 0.5).double())
+    w, alpha = held.weights(), held.alpha.view.clone()
+    held.prune(0)
+    assert len(held) == int(alpha.sum())
+    torch.testing.assert_close(held.weights(), w)
+    planes, seen = held.dense(), 0
+    for i in range(blocks):
+        p = int(held.head[i])
+        while p >= 0:
+            assert int(held.block.view[p]) == i
+            seen += 1
+            q, at = p, int(held.gram_start.view[p])
+            while q >= 0 and i % 50 == 0:
+                assert float(held.gram.view[at]) == pytest.approx(float(planes[p] @ planes[q]), abs=1e-9)
+                q, at = int(held.next.view[q]), at + 1
+            p = int(held.next.view[p])
+    assert seen == len(held)
+    torch.testing.assert_close(held.slacks(w), reference_slacks(held, planes, w))
+
+
+def reference_slacks(held: WorkingSet, planes: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    xi = torch.zeros(len(held.head), dtype=torch.float64)
+    for p in range(len(held)):
+        i = int(held.block.view[p])
+        xi[i] = max(float(xi[i]), float(held.b.view[p] - planes[p] @ w))
+    return xi
 
 
 def test_an_interrupt_leaves_a_model(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -303,3 +340,11 @@ def test_a_dead_process_is_an_error(tmp_path: Path) -> None:
     second.communicate(timeout=120)
     assert first.returncode == 3
     assert "ProcessError" in out
+
+
+def test_the_page_on_ones_own_output_space_runs(capsys: pytest.CaptureFixture[str]) -> None:
+    page = (Path(__file__).parents[1] / "docs" / "own-structure.md").read_text()
+    exec(compile(page.split("```python\n")[1].split("```")[0], "own-structure.md", "exec"), {"__name__": "page"})
+    right, gap = map(float, capsys.readouterr().out.split())
+    assert right > 0.8
+    assert gap < 0.05

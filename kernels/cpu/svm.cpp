@@ -18,7 +18,7 @@
 namespace sl {
 namespace {
 
-constexpr int64_t kNone = -1;
+constexpr int64_t kNone = -1, kUnit = -2;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
 struct Ascent {
@@ -37,6 +37,7 @@ struct Ascent {
   double box, ridge, tolerance;
   int64_t passes, steps;
   int64_t most_idle;  // planes idle for longer are passed over
+  double share;       // blocks with less to gain than this share of the mean are left out of three passes in four
 };
 
 // <row, w> of the terms of one block: its planes share most of them, being labellings of one input. w moves along the
@@ -56,13 +57,17 @@ struct Shared {
     for (int64_t k = planes.term_start[p]; k < planes.term_start[p + 1]; ++k) {
       const int64_t key = planes.term_key[k];
       double value;
-      if (key < 0) {
+      if (key == kUnit) {
+        value = w[planes.term_offset[k]];
+      } else if (key < 0) {
         value = planes.row_dot(planes.term_row[k], w + planes.term_offset[k]);
-      } else if (planes.seen[key] == visit) {
-        value = planes.product[key];
       } else {
-        value = planes.product[key] = planes.row_dot(planes.term_row[k], w + planes.term_offset[k]);
-        planes.seen[key] = visit;
+        Entry& entry = planes.entry[key];
+        if (entry.seen != visit) {
+          entry.product = planes.row_dot(planes.term_row[k], w + planes.term_offset[k]);
+          entry.seen = visit;
+        }
+        value = entry.product;
       }
       total += planes.term_coefficient[k] * value;
     }
@@ -72,20 +77,24 @@ struct Shared {
     for (int64_t k = planes.term_start[p]; k < planes.term_start[p + 1]; ++k) {
       const int64_t key = planes.term_key[k];
       const double c = scale * planes.term_coefficient[k];
-      if (key < 0) {
+      if (key == kUnit) {
+        w[planes.term_offset[k]] += c;
+      } else if (key < 0) {
         planes.add_row(k, c, w);
-      } else if (planes.touched[key] == visit) {
-        planes.moved[key] += c;
       } else {
-        planes.moved[key] = c;
-        planes.touched[key] = visit;
-        terms.push_back(k);
+        Entry& entry = planes.entry[key];
+        if (entry.touched != visit) {
+          entry.moved = 0;
+          entry.touched = visit;
+          terms.push_back(k);
+        }
+        entry.moved += c;
       }
     }
   }
   void flush(double* w) {
     for (int64_t k : terms)
-      if (planes.moved[planes.term_key[k]] != 0) planes.add_row(k, planes.moved[planes.term_key[k]], w);
+      if (planes.entry[planes.term_key[k]].moved != 0) planes.add_row(k, planes.entry[planes.term_key[k]].moved, w);
     terms.clear();
   }
 };
@@ -188,9 +197,11 @@ int64_t ascend(const Ascent& s) {
   Block block;
   Shared shared(s.planes);
   for (int64_t pass = 0; pass < s.passes; ++pass) {
-    double worst = 0;
+    double worst = 0, mean = 0;
+    for (int64_t v = 0; v < s.visits; ++v) mean += s.slope[s.order[v]] / static_cast<double>(s.visits);
+    const bool whole = pass % 4 == 0;
     for (int64_t v = 0; v < s.visits; ++v) {
-      if (s.head[s.order[v]] == kNone) continue;
+      if (s.head[s.order[v]] == kNone || (!whole && s.slope[s.order[v]] < s.share * mean)) continue;
       block.read(s, shared, s.order[v]);
       const double found = boxed ? solve_boxed(s, block) : solve_free(s, block);
       if (std::isinf(found)) return -1;
@@ -198,7 +209,7 @@ int64_t ascend(const Ascent& s) {
       s.slope[s.order[v]] = found;
       if (found > worst) worst = found;
     }
-    if (worst <= s.tolerance) return pass + 1;
+    if (whole && worst <= s.tolerance) return pass + 1;
   }
   return s.passes;
 }
@@ -223,14 +234,16 @@ extern "C" int64_t sl_svm_products_f64(const sl::Planes* planes, int64_t from, i
   return 0;
 }
 
-// out[v] = max(0, max over the planes of block order[v] of b - <w, a>).
+// out[v] = max(0, max over the planes of block order[v] of b - <w, a>), but for planes idle for longer than most_idle.
 extern "C" int64_t sl_svm_slacks_f64(const sl::Planes* planes, const double* b, const int64_t* head, const int64_t* next,
-                                     const int64_t* order, int64_t visits, const double* w, double* out) {
+                                     const int64_t* order, int64_t visits, const double* w, double* out,
+                                     const int64_t* idle, int64_t most_idle) {
   sl::Shared shared(*planes);
   for (int64_t v = 0; v < visits; ++v) {
     shared.begin();
     double most = 0;
     for (int64_t p = head[order[v]]; p != sl::kNone; p = next[p]) {
+      if (idle[p] > most_idle) continue;
       const double h = b[p] - shared.dot(p, w);
       if (h > most) most = h;
     }

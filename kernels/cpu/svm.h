@@ -8,6 +8,14 @@
 
 namespace sl {
 
+// What a visit knows of a key, in one place: a visit meets hundreds of keys that no cache holds.
+struct Entry {
+  double product;   // <row, w>, where seen is the present visit
+  double moved;     // what the row is to be added by, where touched is the present visit
+  int64_t seen;
+  int64_t touched;
+};
+
 struct Planes {
   const int64_t* row_start;    // (rows + 1,) into value
   const int64_t* row_column;   // (rows,) into column; -1: a dense row, columns 0, 1, ...
@@ -17,12 +25,9 @@ struct Planes {
   const int64_t* term_row;
   const int64_t* term_offset;
   const double* term_coefficient;
-  const int64_t* term_key;     // equal where row and offset are, 0..keys-1; -1: a row too short to share
+  const int64_t* term_key;     // equal where row and offset are, 0..keys-1; -1: not shared; -2: the row is a single 1
   int64_t keys;
-  double* product;             // (keys,) scratch: <row, w> where seen[key] is the present visit
-  double* moved;               // (keys,) scratch: what a row is to be added by, where touched[key] is the present visit
-  int64_t* seen;
-  int64_t* touched;
+  Entry* entry;                // (keys,) scratch
   int64_t* visit;              // counts up over all calls
 
   // <row, w> for w shifted to the row's place.

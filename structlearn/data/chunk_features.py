@@ -101,15 +101,21 @@ class ChunkFeatures(NamedTuple):
     edges: Tensor
 
 
+def word_features(tokens: Tokens) -> Tensor:
+    """Hashes (M, J) of the features of words and their neighbours in which no part of speech takes part."""
+    templates = [(i, t) for i, t in enumerate(_TEMPLATES) if all(name in _WORD for name, _ in t)]
+    return torch.stack([_at(tokens.word, tokens.place, template, i) for i, template in templates], 1)
+
+
+def _at(every: dict[str, Tensor], place: Tensor, template: tuple[tuple[str, int], ...], number: int) -> Tensor:
+    return mix(number, *(every[name][place + offset] for name, offset in template))
+
+
 def chunk_features(tokens: Tokens, width: int) -> ChunkFeatures:
     """Features of every word, and of every chunk of up to ``width`` words; 0 where it would cross a sentence's end."""
     every = {**tokens.word, **tokens.pos}
-
-    def at(template: tuple[tuple[str, int], ...], number: int) -> Tensor:
-        return mix(number, *(every[name][tokens.place + offset] for name, offset in template))
-
-    words = torch.stack([at(template, i) for i, template in enumerate(_TEMPLATES)], 1)
-    edges = torch.stack([at(template, i) for i, template in enumerate(_EDGES, 1000)], 1)
+    words = torch.stack([_at(every, tokens.place, template, i) for i, template in enumerate(_TEMPLATES)], 1)
+    edges = torch.stack([_at(every, tokens.place, template, i) for i, template in enumerate(_EDGES, 1000)], 1)
     return ChunkFeatures(words, _span_features(tokens, every, width), edges)
 
 

@@ -34,11 +34,12 @@ def ascend(
     passes: int,
     steps: int,
     most_idle: int,
+    share: float,
 ) -> int:
     """Block-coordinate ascent on ``alpha`` and ``w`` in place; the passes made, -1 where the dual is unbounded."""
     args = _pack(
         *planes, b, head, following, idle, *products, order, len(order), alpha, w, slope,
-        float(box), float(ridge), float(tolerance), passes, steps, most_idle,
+        float(box), float(ridge), float(tolerance), passes, steps, most_idle, float(share),
     )  # fmt: skip
     return int(kernel("svm_ascend", torch.float64, 1)(args))
 
@@ -53,13 +54,20 @@ def products(
 
 
 def slacks(
-    planes: tuple[Tensor | int, ...], b: Tensor, head: Tensor, following: Tensor, order: Tensor, w: Tensor
+    planes: tuple[Tensor | int, ...],
+    b: Tensor,
+    head: Tensor,
+    following: Tensor,
+    order: Tensor,
+    w: Tensor,
+    idle: Tensor,
+    most_idle: int,
 ) -> Tensor:
-    """max(0, max of b - <w, a>) over the planes of each block in ``order``."""
+    """max(0, max of b - <w, a>) over the planes of each block in ``order`` that were idle at most ``most_idle``."""
     out = torch.empty(len(order), dtype=torch.float64)
-    function = kernel("svm_slacks", torch.float64, 8)
+    function = kernel("svm_slacks", torch.float64, 10)
     ends = [x.data_ptr() for x in (b, head, following, order)]
-    function(_pack(*planes), *ends, len(order), w.data_ptr(), out.data_ptr())
+    function(_pack(*planes), *ends, len(order), w.data_ptr(), out.data_ptr(), idle.data_ptr(), most_idle)
     return out
 
 

@@ -9,6 +9,9 @@ from structlearn.search.queue import best_first as best_first
 from structlearn.search.queue import queue_search as queue_search
 from structlearn.search.space import SearchSpace as SearchSpace
 from structlearn.search.spaces.chunking import ChunkingSpace as ChunkingSpace
+from structlearn.search.spaces.joint import JointScores as JointScores
+from structlearn.search.spaces.joint import JointSpace as JointSpace
+from structlearn.search.spaces.shift_reduce import ShiftReduceSpace as ShiftReduceSpace
 from structlearn.search.spaces.tagging import TaggingSpace as TaggingSpace
 from structlearn.search.updates import ALMA as ALMA
 from structlearn.search.updates import Perceptron as Perceptron

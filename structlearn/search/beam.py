@@ -111,8 +111,13 @@ class Search(Generic[S]):
         state = layer.state
         good = None if self.gold is None else self.space.y_good(state, self.gold)
         keys = self.space.keys(state) if self.recombine and not self.space.first_order else None
-        scores = self.space.expand(state).detach() if scores is None else scores.detach()
+        scores = self._ways(self.space, layer) if scores is None else scores.detach()
         self._open.append(_Open(scores, self.space.ahead(state), keys, good))
+
+    @staticmethod
+    def _ways(space: SearchSpace[S], layer: Layer[S]) -> Tensor:
+        # States that stand for no hypothesis may read padding, NaN included.
+        return space.expand(layer.state).detach().masked_fill((layer.g == -torch.inf)[..., None], -torch.inf)
 
     def candidates(self, margin: float = 0.0) -> Candidates:
         """Those of the next layer, f of the y-good ones lowered by ``margin``."""
@@ -220,7 +225,7 @@ class Search(Generic[S]):
             self.layers[t] = layer._replace(g=torch.where(layer.g > -torch.inf, g, -torch.inf))
         for u in range(max(0, len(self.layers) - space.reach), len(self._open)):
             state = self.layers[u].state
-            self._open[u].scores = space.expand(state).detach()
+            self._open[u].scores = self._ways(space, self.layers[u])
             self._open[u].ahead = space.ahead(state)
 
     def paths(self, slot: Tensor) -> Tensor:

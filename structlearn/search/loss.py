@@ -39,6 +39,9 @@ class BeamSearchLoss(nn.Module):
         """The errors that make up the loss."""
         return laso(space, gold, self.beam, margin=self.margin, recombine=self.recombine, against="last")
 
+    def value(self, found: Violations, batch_size: int) -> Tensor:
+        """L of the errors found."""
+        return (self.margin * found.errors.sum() - found.value) / batch_size
+
     def forward(self, space: SearchSpace[Any], gold: Any) -> Tensor:
-        found = self.violations(space, gold)
-        return (self.margin * found.errors.sum() - found.value) / space.batch_size
+        return self.value(self.violations(space, gold), space.batch_size)

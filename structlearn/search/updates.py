@@ -16,6 +16,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -73,6 +74,27 @@ class Update(ABC):
         self._scales /= self.scale
         self.scale = 1.0
 
+    def state_dict(self) -> dict[str, Any]:
+        """What goes on being needed beside the weights."""
+        return {
+            "numbers": (self.calls, self.updates, self.scale, self._scales),
+            "sums": [u.clone() for u in self._sums],
+        }
+
+    @torch.no_grad()
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """Goes on from ``state_dict``; the weights must be those of the same moment."""
+        self.calls, self.updates, self.scale, self._scales = state["numbers"]
+        for u, saved in zip(self._sums, state["sums"], strict=True):
+            u.copy_(saved)
+
+    @torch.no_grad()
+    def forget(self) -> None:
+        """Starts the average afresh, so that the first passes, far from where it settles, do not weigh on it."""
+        self.calls, self._scales = 0, 0.0
+        for u in self._sums:
+            u.zero_()
+
     @torch.no_grad()
     def averaged(self) -> list[Tensor]:
         """The mean of the weights over all calls; the weights themselves before the first."""
@@ -113,7 +135,14 @@ class ALMA(Update):
             raise ArgumentError("p", "a finite number >= 2", p, "2 log(number of features) is close to infinity")
         super().__init__(weights)
         self.alpha, self.B, self.C, self.p = alpha, 1 / alpha if B is None else B, C, p
-        self._square = float(sum(w.detach().double().square().sum() for w in self.weights))
+        self._square = self._squared()
+
+    def _squared(self) -> float:
+        return float(sum(float(w.detach().double().square().sum()) for w in self.weights))
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        self._square = -1.0  # the weights may be loaded after this
 
     @property
     def margin(self) -> float:
@@ -127,6 +156,8 @@ class ALMA(Update):
         if self.p != 2:
             self._move_dense(delta, step / size)
             return
+        if self._square < 0:
+            self._square = self._squared()
         along = step / size / self.scale
         inner = sum(d.dot(v) for v, d in zip(self.weights, delta, strict=True) if d is not None)
         self._add(delta, along)
@@ -136,7 +167,7 @@ class ALMA(Update):
             self.scale /= norm
         if self.scale < _FOLD:
             self.fold()
-            self._square = float(sum(w.double().square().sum() for w in self.weights))
+            self._square = self._squared()
 
     def _move_dense(self, delta: list[_Sparse | None], along: float) -> None:
         q = self.p / (self.p - 1)

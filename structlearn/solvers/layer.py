@@ -66,8 +66,8 @@ class SVMLayer(nn.Module):
         alpha = unit * z
         self._check(qps.DualQP(
             gram.detach(), b64.detach(), group,
-            float(unit) if self.penalty == "linear" else float("inf"),
-            0.0 if self.penalty == "linear" else n / float(C),
+            float(unit.detach()) if self.penalty == "linear" else float("inf"),
+            0.0 if self.penalty == "linear" else n / float(C.detach()),
         ), alpha.detach())  # fmt: skip
         return (alpha @ a64).to(a.dtype)
 

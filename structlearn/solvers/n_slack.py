@@ -74,7 +74,7 @@ class NSlack(Solver):
         self.dual = max(self.dual, self.set.dual(self.w, self.ridge))
         self._check_separable()
         kept = self.set.prune(PATIENCE)
-        if kept is not None and self.qp != "smo":
+        if self.qp != "smo":
             self.planes, self.gram = self.planes[kept], self.gram[kept][:, kept]
         self.qp_seconds += time.perf_counter() - began
         return False
@@ -90,14 +90,7 @@ class NSlack(Solver):
             cross = fresh @ self.planes.T
             self.planes = torch.cat([self.planes, fresh])
             self.gram = torch.cat([torch.cat([self.gram, cross.T], 1), torch.cat([cross, fresh @ fresh.T], 1)])
-            self._note_norm(fresh.square().sum(1), found)
-        elif self.largest_norm == 0 or first == 0:
-            self._note_norm(self.set.dense(first).square().sum(1), found)
-
-    def _note_norm(self, squares: Tensor, found: Found) -> None:
-        """R of the bound is that of dPsi, without the rescaling."""
-        unscaled = squares.sqrt() / self.formulation.scale(found.cost).clamp(min=1e-300)
-        self.largest_norm = max(self.largest_norm, float(unscaled.max()))
+        self.note_norm(self.set.squares()[first:], found)
 
     def _optimise(self, blocks: Tensor, passes: int) -> None:
         tolerance = 0.1 * self.threshold

@@ -124,7 +124,7 @@ class OneSlack(Solver):
         block = self.set.block.view
         top = ((h >= xi[block]) & (h > 0)).nonzero().flatten()
         first = torch.full((self.n,), -1, dtype=torch.int64)
-        first[block[top]] = top
+        first.scatter_reduce_(0, block[top], top, "amax")
         chosen = torch.zeros_like(h)
         chosen[first[first >= 0]] = 1.0
         a, sums = self.reduce(self.set.weights(chosen), torch.stack([self.set.b.view @ chosen, xi.sum()]))

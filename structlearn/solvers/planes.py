@@ -62,6 +62,7 @@ class Rows:
     # Terms that shift a row by a multiple of ``stride``, below ``slots`` of them, share their products with w.
     stride: int = 1
     slots: int = 0
+    unit: int = -1  # the row that is a single 1, if there is one
 
     @staticmethod
     def of(dense: Tensor) -> Rows:
@@ -86,14 +87,8 @@ class Rows:
         one = torch.ones(1, dtype=torch.float64)
         start = torch.cat([self.start, self.start[-1:] + 1])
         column = torch.cat([self.column, torch.zeros(1, dtype=torch.int32)])
-        return Rows(
-            start,
-            torch.cat([self.place, torch.tensor([len(self.column)])]),
-            column,
-            torch.cat([self.value, one]),
-            self.stride,
-            self.slots,
-        )
+        place = torch.cat([self.place, torch.tensor([len(self.column)])])
+        return Rows(start, place, column, torch.cat([self.value, one]), self.stride, self.slots, len(self))
 
     def shared(self, width: int, slots: int) -> Rows:
         """The same rows, shifted by multiples of ``width`` only."""
@@ -143,7 +138,7 @@ class Terms:
         w = torch.zeros(dim, dtype=torch.float64)
         held = self.rows or rows
         parts = (held.start, held.place, held.column, held.value, self.start, self.row, self.offset, self.coefficient)
-        ops.combine((*parts, self.row, *[0] * 6), 0, len(self), scale.contiguous(), w)
+        ops.combine((*parts, self.row, *[0] * 3), 0, len(self), scale.contiguous(), w)
         return w
 
 
@@ -159,7 +154,7 @@ class WorkingSet:
 
     def __init__(self, blocks: int, dim: int, rows: Rows) -> None:
         self.dim = dim
-        self.fixed, self.stride, self.slots = len(rows), rows.stride, rows.slots
+        self.fixed, self.stride, self.slots, self.unit = len(rows), rows.stride, rows.slots, rows.unit
         self.row_start = Vector(torch.int64, rows.start)
         self.row_place = Vector(torch.int64, rows.place)
         self.column = Vector(torch.int32, rows.column)
@@ -171,9 +166,7 @@ class WorkingSet:
         self.scratch = torch.zeros(dim, dtype=torch.float64)
         self.slope = torch.zeros(blocks, dtype=torch.float64)
         self.size = torch.zeros(blocks, dtype=torch.int64)
-        keys = self.fixed * self.slots
-        whole = [torch.zeros(count, dtype=torch.int64) for count in (keys, keys, 1)]
-        self._shared = [*torch.zeros(2, keys, dtype=torch.float64), *whole]
+        self._shared = [torch.zeros(count, dtype=torch.int64) for count in (4 * self.fixed * self.slots, 1)]
 
     term_start: Vector
     term_row: Vector
@@ -196,7 +189,7 @@ class WorkingSet:
     def _planes(self) -> tuple[Tensor | int, ...]:
         rows = self.row_start, self.row_place, self.column, self.value
         terms = self.term_start, self.term_row, self.term_offset, self.coefficient, self.key
-        return *(v.view for v in (*rows, *terms)), len(self._shared[0]), *self._shared
+        return *(v.view for v in (*rows, *terms)), len(self._shared[0]) // 4, *self._shared
 
     def add(self, terms: Terms, b: Tensor, cost: Tensor, block: Tensor) -> None:
         """Planes with alpha = 0, at most one for each block."""
@@ -215,7 +208,7 @@ class WorkingSet:
         self.coefficient.extend(terms.coefficient)
         slot = terms.offset // self.stride
         sharing = (slot < self.slots) & (row < self.fixed)
-        self.key.extend(torch.where(sharing, row * self.slots + slot, -1))
+        self.key.extend(torch.where(sharing, row * self.slots + slot, torch.where(row == self.unit, -2, -1)))
         for vector, values in ((self.b, b), (self.cost, cost), (self.block, block)):
             vector.extend(values)
         self.next.extend(self.head[block])
@@ -242,15 +235,17 @@ class WorkingSet:
         tolerance: float,
         passes: int,
         all_planes: bool = True,
+        share: float = 0.0,
     ) -> int:
         """Dual ascent over the blocks in ``order``, changing alpha and ``w``; the passes made, -1 if unbounded.
 
-        Without ``all_planes`` those whose alpha was 0 at the last :meth:`prune` are passed over.
+        Without ``all_planes`` those whose alpha was 0 at the last :meth:`prune` are passed over. Blocks
+        with less to gain than ``share`` of the mean are left out of three passes in four.
         """
         return ops.ascend(
             self._planes, self.b.view, self.head, self.next.view, self.idle.view,
             (self.gram_start.view, self.gram.view), order, self.alpha.view, w, self.slope, box=box, ridge=ridge,
-            tolerance=tolerance, passes=passes, steps=STEPS, most_idle=1 << 60 if all_planes else 0,
+            tolerance=tolerance, passes=passes, steps=STEPS, most_idle=1 << 60 if all_planes else 0, share=share,
         )  # fmt: skip
 
     def dots(self, w: Tensor, start: int = 0) -> Tensor:
@@ -263,10 +258,11 @@ class WorkingSet:
         ops.combine(self._planes, 0, len(self), self.alpha.view if alpha is None else alpha.contiguous(), w)
         return w
 
-    def slacks(self, w: Tensor, blocks: Tensor | None = None) -> Tensor:
+    def slacks(self, w: Tensor, blocks: Tensor | None = None, *, all_planes: bool = True) -> Tensor:
         """xi_i = max(0, max over the planes of block i of b - <w, a>), for all blocks or those given."""
         order = torch.arange(len(self.head)) if blocks is None else blocks
-        return ops.slacks(self._planes, self.b.view, self.head, self.next.view, order, w)
+        most = 1 << 60 if all_planes else 0
+        return ops.slacks(self._planes, self.b.view, self.head, self.next.view, order, w, self.idle.view, most)
 
     def held(self) -> Tensor:
         """Sum of alpha over each block."""
@@ -277,6 +273,10 @@ class WorkingSet:
         value = float(self.b.view @ self.alpha.view) - 0.5 * float(w @ w)
         return value - 0.5 * ridge * float(self.held().square().sum()) if ridge else value
 
+    def squares(self) -> Tensor:
+        """|a_p|^2 of every plane."""
+        return self.gram.view[self.gram_start.view]
+
     def dense(self, start: int = 0) -> Tensor:
         """The planes from ``start`` on as a matrix (m, d)."""
         out = torch.zeros(len(self) - start, self.dim, dtype=torch.float64)
@@ -285,19 +285,18 @@ class WorkingSet:
             ops.combine(self._planes, p, p + 1, one, out[p - start])
         return out
 
-    def prune(self, patience: int) -> Tensor | None:
+    def prune(self, patience: int) -> Tensor:
         """Drops planes whose alpha was 0 for more than ``patience`` calls.
 
-        The numbers of the kept ones, now in order of their blocks; None if all were kept, where they were.
+        The numbers of the kept ones, which now stand in order of their blocks.
         """
         idle = torch.where(self.alpha.view > 0, 0, self.idle.view + 1)
         self.idle.set(idle)
         keep = idle <= patience
-        if bool(keep.all()):
-            return None
         # Planes of one example side by side: a visit reads them from one place.
         kept = keep.nonzero().flatten()
         kept = kept[self.block.view[kept].argsort(stable=True)]
+        self._keep_products(kept)
         counts = self.term_start.view.diff()[kept]
         start = torch.zeros(len(kept) + 1, dtype=torch.int64)
         start[1:] = counts.cumsum(0)
@@ -314,25 +313,31 @@ class WorkingSet:
             self._drop_rows()
         return kept
 
+    def _elders(self, block: Tensor) -> Tensor:
+        """How many planes of the same block come before each, for ``block`` in rising order."""
+        size = torch.bincount(block, minlength=len(self.head))
+        return torch.arange(len(block)) - (size.cumsum(0) - size)[block]
+
+    def _keep_products(self, kept: Tensor) -> None:
+        """Products of the planes ``kept``, given by block: each with itself and its elders that stay."""
+        order = self.block.view.argsort(stable=True)
+        place = torch.empty_like(order)
+        place[order] = self._elders(self.block.view[order])
+        counts = self._elders(self.block.view[kept]) + 1
+        start = counts.cumsum(0) - counts
+        younger = torch.arange(len(kept)).repeat_interleave(counts)
+        elder = younger - (torch.arange(len(younger)) - start[younger])
+        at = self.gram_start.view[kept][younger] + place[kept][younger] - place[kept][elder]
+        self.gram.set(self.gram.view[at])
+        self.gram_start.set(start)
+
     def _link(self) -> None:
-        """Lists of each block's planes, newest first, from ``block`` alone."""
+        """Lists of each block's planes, newest first, for planes in order of their blocks."""
         block = self.block.view
-        order = block.argsort(stable=True)
-        following = torch.full_like(block, -1)
-        same = block[order[1:]] == block[order[:-1]]
-        following[order[1:]] = torch.where(same, order[:-1], -1)
-        self.next.set(following)
-        self.head.fill_(-1)
-        last = torch.ones_like(order, dtype=torch.bool)
-        last[:-1] = ~same
-        self.head[block[order[last]]] = order[last]
+        following = torch.arange(len(block)) - 1
+        self.next.set(torch.where(self._elders(block) > 0, following, -1))
         self.size = torch.bincount(block, minlength=len(self.head))
-        first = (self.size.cumsum(0) - self.size)[block[order]]
-        elders = torch.empty_like(block)
-        elders[order] = torch.arange(len(block)) - first + 1
-        self.gram_start.set(block[:0])
-        self.gram.set(self.gram.view[:0])
-        self._multiply(0, elders)
+        self.head = torch.where(self.size > 0, self.size.cumsum(0) - 1, -1)
 
     def _drop_rows(self) -> None:
         """Forgets rows beyond the fixed ones that no plane uses."""

@@ -115,6 +115,11 @@ class Solver(ABC):
             if self.formulation.penalty == "hard":
                 self.best = self.best / (1 - float(xi.max()))
 
+    def note_norm(self, squares: Tensor, found: Found) -> None:
+        """R of the bound is that of dPsi, without the rescaling; ``squares`` are |a|^2 of the planes found."""
+        unscaled = squares.clamp(min=0).sqrt() / self.formulation.scale(found.cost).clamp(min=1e-300)
+        self.largest_norm = max(self.largest_norm, float(unscaled.max()))
+
     def state(self) -> dict[str, Any]:
         """Everything that the next round depends on."""
         scalars = {name: getattr(self, name) for name in self._scalars}
