@@ -145,7 +145,7 @@ def _tree_speed(lists: list[NBest], count: int = 2000, sample: int = 12) -> None
     start = time.perf_counter()
     slow = [[tree_kernel(u, v, 0.3) for v in part] for u in part]
     python = (time.perf_counter() - start) / len(part) ** 2
-    error = abs(torch.tensor(slow) - torch.from_numpy(kernel(part, list(part)))).max()
+    error = abs(torch.tensor(slow, dtype=torch.float64) - torch.from_numpy(kernel(part, list(part)))).max()
     print(f"\ntree kernel, all pairs of {len(trees)} trees; largest difference from plain Python {float(error):.1e}")
     threads = torch.get_num_threads()
     for n in (1, 2):
