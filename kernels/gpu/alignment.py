@@ -5,8 +5,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .alignment_max import best_kernel
-from .alignment_sum import backward_kernel, forward_kernel
 from .launch import PAD_LABEL, Launch, run
 
 GLOBAL, LOCAL, SEMIGLOBAL = range(3)  # MODES of structlearn/ops/alignment.py
@@ -45,6 +43,8 @@ def _launch(kernel: Any, args: Any, more: dict[str, Any], fusion: bool) -> list[
 
 
 def plan_best(*args: Any) -> Plan:
+    from .alignment_max import best_kernel
+
     match, mode = args[0], args[7]
     B, N, M = match.shape
     made: dict[str, Any] = {
@@ -74,6 +74,8 @@ def best(*args: Any) -> tuple[Tensor, Tensor]:
 
 
 def plan_forward(*args: Any) -> Plan:
+    from .alignment_sum import forward_kernel
+
     match, mode = args[0], args[7]
     B, N, M = match.shape
     made: dict[str, Any] = {
@@ -92,6 +94,8 @@ def forward(*args: Any) -> tuple[Tensor, Tensor]:
 
 
 def plan_backward(*args: Any) -> Plan:
+    from .alignment_sum import backward_kernel
+
     *tensors, log_z, kept, grad = args
     match = tensors[0]
     B, N = match.shape[:2]

@@ -59,7 +59,9 @@ class FeatureMap(nn.Module, ABC):
     def joint(self, x: Any, y: Any, lengths: Any = None) -> Tensor:
         """Psi(x, y), (B, d): <weights(), joint(x, y)> = s(y) for each instance. Carries no gradient."""
         with torch.no_grad():
-            return torch.cat([part.flatten(1) for part in self.histograms(x, y, lengths)], 1)
+            # A scalar parameter has a histogram (B,); of an empty batch -1 would not tell the width.
+            parts = self.histograms(x, y, lengths)
+            return torch.cat([part.reshape(part.shape[0], math.prod(part.shape[1:])) for part in parts], 1)
 
     def histograms(self, x: Any, y: Any, lengths: Any = None) -> list[Tensor]:
         """Psi(x, y) by head parameter, (B, ...) with the parameter's shape behind the batch.
