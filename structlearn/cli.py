@@ -7,7 +7,9 @@ import importlib.metadata
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
+_Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
 _TRAINING = {
     "fit": "train a task by a configuration",
     "validate": "score a trained task on validation data",
@@ -59,9 +61,6 @@ def _add_completion(top: argparse.ArgumentParser) -> None:
     except ImportError:
         return
     shtab.add_argument_to(top, ["--print-completion"], help="print a completion script for bash, zsh or tcsh")
-
-
-_Commands = "argparse._SubParsersAction[argparse.ArgumentParser]"
 
 
 def _command(

@@ -117,7 +117,9 @@ def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
 def _read_checkpoint(path: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
     found = torch.load(path, map_location="cpu", weights_only=True)
     if not isinstance(found, dict) or "structlearn" not in found:
-        raise FormatError(str(path), "a checkpoint of a structlearn task", "another", "train it with a structlearn task")
+        raise FormatError(
+            str(path), "a checkpoint of a structlearn task", "another", "train it with a structlearn task"
+        )
     return found["structlearn"], found["state_dict"]
 
 

@@ -18,7 +18,9 @@ from structlearn.data.sampling import BucketSampler
 from structlearn.tasks.base import Task
 
 
-def predictions(task: Task, examples: Sequence[Any], *, batch_size: int = 64, quiet: bool = True) -> list[dict[str, Any]]:
+def predictions(
+    task: Task, examples: Sequence[Any], *, batch_size: int = 64, quiet: bool = True
+) -> list[dict[str, Any]]:
     """Outputs with scores, in the order of the examples."""
     data = Encoded(task.codec, examples)
     found: list[dict[str, Any]] = [{} for _ in examples]
@@ -28,7 +30,7 @@ def predictions(task: Task, examples: Sequence[Any], *, batch_size: int = 64, qu
     bar = track(sampler, "predicting", console=Console(stderr=True), transient=True, disable=quiet)
     for rows in bar:
         batch = data[rows]
-        for i, row in zip(rows.index, task.decoded(batch, task.predict_step(batch)), strict=True):
+        for i, row in zip(rows.places, task.decoded(batch, task.predict_step(batch)), strict=True):
             found[i] = row
     return found
 

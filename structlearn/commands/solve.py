@@ -49,7 +49,9 @@ def solve(task: Task, data: TaskData, **options: Any) -> Any:
     x, bare = _phi(task, batch.x), _without_encoder(task.feature_map)
     svm = StructuredSVM(bare, task.cost, **options).fit(x, batch.gold, batch.lengths)
     with torch.no_grad():
-        for parameter, exact in zip(task.feature_map.head_parameters(), svm.feature_map_.head_parameters(), strict=True):
+        for parameter, exact in zip(
+            task.feature_map.head_parameters(), svm.feature_map_.head_parameters(), strict=True
+        ):
             parameter.copy_(exact)
     return svm.certificate_
 

@@ -16,10 +16,13 @@ from structlearn import saving
 from structlearn.data.modules import TaskData
 from structlearn.tasks import Task
 
-# Lightning's own words about workers and about metrics that were never called, which no reader of a config can mend.
-warnings.filterwarnings("ignore", message=".*does not have many workers.*")
-warnings.filterwarnings("ignore", message=".*LightningCLI's args parameter.*")
-warnings.filterwarnings("ignore", message=".*is deprecated, use.*treespec.*")
+# Words of Lightning that no reader of a configuration can mend.
+_QUIET = (
+    ".*LightningCLI's args parameter.*",
+    ".*does not have many workers.*",
+    ".*isinstance.treespec, LeafSpec.*",
+    ".*Checkpoint directory .* exists and is not empty.*",
+)
 
 
 class TrainingCommand(LightningCLI):
@@ -27,7 +30,9 @@ class TrainingCommand(LightningCLI):
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.link_arguments("data.codec", "model.init_args.codec", apply_on="instantiate")
-        parser.add_argument("--save_to", type=str | None, default=None, help="folder for the trained model, for predict")
+        parser.add_argument(
+            "--save_to", type=str | None, default=None, help="folder for the trained model, for predict"
+        )
         parser.add_argument("--threads", type=int | None, default=None, help="of torch; all cores if not given")
 
     def before_instantiate_classes(self) -> None:
@@ -47,19 +52,27 @@ class TrainingCommand(LightningCLI):
 
 def run(arguments: Sequence[str], *, start: bool = True) -> TrainingCommand:
     """One of fit, validate, test with its options; without ``start`` the objects are made and nothing is run."""
-    return TrainingCommand(
-        Task,
-        TaskData,
-        subclass_mode_model=True,
-        subclass_mode_data=True,
-        seed_everything_default=0,
-        save_config_kwargs={"overwrite": True},
-        save_config_callback=_SaveConfig,
-        parser_kwargs={name: {"prog": f"structlearn {name}"} for name in ("fit", "validate", "test")} if start else {},
-        run=start,
-        trainer_defaults={"enable_model_summary": False},
-        args=list(arguments),
-    )
+    command: type[TrainingCommand] = TrainingCommand
+    if start:
+        # Options of the other commands are not made: each takes half a second.
+        asked = {arguments[0]: LightningCLI.subcommands()[arguments[0]]}
+        command = type("TrainingCommand", (TrainingCommand,), {"subcommands": staticmethod(lambda: asked)})
+    with warnings.catch_warnings():
+        for message in _QUIET:
+            warnings.filterwarnings("ignore", message=message)
+        return command(
+            Task,
+            TaskData,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            seed_everything_default=0,
+            save_config_kwargs={"overwrite": True},
+            save_config_callback=_SaveConfig,
+            parser_kwargs={arguments[0]: {"prog": f"structlearn {arguments[0]}"}} if start else {},
+            trainer_defaults={"enable_model_summary": False},
+            run=start,
+            args=list(arguments),
+        )
 
 
 def instantiated(config: Path) -> tuple[Task, TaskData]:

@@ -20,7 +20,7 @@ class Batch(NamedTuple):
     x: Any  # what the feature map takes
     gold: Any  # as the structure takes it, or None
     lengths: Any  # (B,), a pair of them for alignments, or None
-    index: Tensor  # (B,) places of the examples in their data
+    places: Tensor  # (B,) places of the examples in their data
     share: Tensor  # ()
 
 

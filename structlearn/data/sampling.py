@@ -21,7 +21,7 @@ from structlearn.errors import ArgumentError
 class Rows(NamedTuple):
     """The examples of a batch and the weight of its loss."""
 
-    index: list[int]
+    places: list[int]
     share: float
 
 

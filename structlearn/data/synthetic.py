@@ -9,17 +9,17 @@ from structlearn.data.conll import Sentence
 from structlearn.trees import Tree
 
 _WORDS = {
-    "DT": "the a this every some".split(),
-    "JJ": "small old green quick quiet open large bright early local".split(),
-    "NN": "dog house river market letter company price plan watch report run play mind order".split(),
-    "NNP": "Mary London Smith Vienna Anna Jones Oslo Brown".split(),
-    "VBD": "saw bought wrote watched moved reported planned ordered sold read".split(),
-    "VB": "run play watch report plan order mind read see sell".split(),
-    "MD": "will may could must".split(),
-    "IN": "in on with from near of under".split(),
-    "RB": "slowly often here today again".split(),
-    "CD": "two 12 300 1987 seven".split(),
-    "PRP": "he she they it we".split(),
+    "DT": ["the", "a", "this", "every", "some"],
+    "JJ": ["small", "old", "green", "quick", "quiet", "open", "large", "bright", "early", "local"],
+    "NN": ["dog", "house", "river", "market", "letter", "company", "price", "plan", "watch", "run", "mind", "order"],
+    "NNP": ["Mary", "London", "Smith", "Vienna", "Anna", "Jones", "Oslo", "Brown"],
+    "VBD": ["saw", "bought", "wrote", "watched", "moved", "reported", "planned", "ordered", "sold", "read"],
+    "VB": ["run", "play", "watch", "report", "plan", "order", "mind", "read", "see", "sell"],
+    "MD": ["will", "may", "could", "must"],
+    "IN": ["in", "on", "with", "from", "near", "of", "under"],
+    "RB": ["slowly", "often", "here", "today", "again"],
+    "CD": ["two", "12", "300", "1987", "seven"],
+    "PRP": ["he", "she", "they", "it", "we"],
     ".": [".", "?"],
 }
 # Weighted rules; some words stand under several parts of speech, so that labels depend on their neighbours.

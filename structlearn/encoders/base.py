@@ -6,6 +6,7 @@ a configuration says, and :meth:`Encoder.build` is called by the task with the c
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -52,11 +53,7 @@ class MLP(Encoder):
     def __init__(self, features: int, hidden: list[int], dropout: float = 0.0) -> None:
         super().__init__()
         sizes = [features, *hidden]
-        layers = [
-            layer
-            for a, b in zip(sizes, sizes[1:], strict=False)
-            for layer in (nn.Linear(a, b), nn.ReLU(), nn.Dropout(dropout))
-        ]
+        layers = [layer for a, b in pairwise(sizes) for layer in (nn.Linear(a, b), nn.ReLU(), nn.Dropout(dropout))]
         self.layers = nn.Sequential(*layers)
         self.out_features = sizes[-1]
 

@@ -1,6 +1,6 @@
 """Shares of wrong labels and of wrong outputs.
 
-    error = (positions whose label is not gold's) / (positions),   wrong = (outputs with such a position) / (outputs)
+error = (positions whose label is not gold's) / (positions),   wrong = (outputs with such a position) / (outputs)
 """
 
 from __future__ import annotations

@@ -45,7 +45,7 @@ class Prediction(NamedTuple):
     ``confidence``, if asked for, is P(part | x) of the output's parts, see each task.
     """
 
-    index: Tensor
+    places: Tensor
     output: Tensor
     score: Tensor
     confidence: Tensor | None
@@ -95,7 +95,7 @@ class Task(Described, pl.LightningModule, ABC):
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         loss = self.objective(batch)
-        self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch.index))
+        self.log("train/loss", loss.detach(), prog_bar=True, batch_size=len(batch.places))
         return loss
 
     @abstractmethod
@@ -142,7 +142,7 @@ class Task(Described, pl.LightningModule, ABC):
         structure = self(batch)
         output = structure.argmax()
         confidence = self.confidence(structure, output) if self.confidences else None
-        return Prediction(batch.index, output, structure.score(output), confidence)
+        return Prediction(batch.places, output, structure.score(output), confidence)
 
     @abstractmethod
     def decoded(self, batch: Batch, prediction: Prediction) -> list[dict[str, Any]]:
@@ -170,8 +170,9 @@ class Task(Described, pl.LightningModule, ABC):
 
 def encoder_size(encoder: nn.Module, codec: Codec) -> int:
     """Makes an encoder's parameters that depend on data; the size of Phi."""
-    if hasattr(encoder, "build"):
-        encoder.build(codec)
+    build = getattr(encoder, "build", None)
+    if callable(build):
+        build(codec)
     size = getattr(encoder, "out_features", None)
     if not isinstance(size, int):
         raise ArgumentError("encoder", "a module with out_features, the size of its output", size, "set the attribute")

@@ -61,9 +61,7 @@ class Tagging(Task):
                 raise ArgumentError("encoder", "a module, or data with sparse features", None, "make data sparse=True")
             feature_map = SparseChainMap(codec.num_features, len(tags), sparse=sparse_gradients)  # type: ignore[attr-defined]
         elif feature_map is None and encoder is not None:
-            feature_map = ChainMap(
-                encoder_size(encoder, codec), len(tags), encoder=encoder, window=window, order=order
-            )
+            feature_map = ChainMap(encoder_size(encoder, codec), len(tags), encoder=encoder, window=window, order=order)
         assert feature_map is not None
         self.feature_map = feature_map
         if valid_only and scheme is None:

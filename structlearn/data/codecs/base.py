@@ -26,7 +26,7 @@ class Codec(Described, ABC):
 
     @abstractmethod
     def collate(self, encoded: Sequence[Any]) -> Batch:
-        """Encoded examples as one batch with ``index`` 0..B-1."""
+        """Encoded examples as one batch with ``places`` 0..B-1."""
 
     @abstractmethod
     def length(self, encoded: Any) -> int:

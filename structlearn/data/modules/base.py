@@ -34,8 +34,8 @@ class Encoded(Dataset[Batch]):
         return len(self.items)
 
     def __getitem__(self, rows: Rows) -> Batch:
-        batch = self.codec.collate([self.items[i] for i in rows.index])
-        return batch._replace(index=torch.tensor(rows.index), share=torch.tensor(rows.share))
+        batch = self.codec.collate([self.items[i] for i in rows.places])
+        return batch._replace(places=torch.tensor(rows.places), share=torch.tensor(rows.share))
 
 
 class ResumableLoader(DataLoader[Batch]):

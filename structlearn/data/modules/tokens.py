@@ -40,9 +40,7 @@ class TaggingData(TaskData):
         min_count: int = 2,
         encoding: str = "utf-8",
     ) -> None:
-        super().__init__(
-            train, validation, test, batch_size=batch_size, examples=examples, seed=seed, workers=workers
-        )
+        super().__init__(train, validation, test, batch_size=batch_size, examples=examples, seed=seed, workers=workers)
         self.scheme: Scheme | None = scheme
         self.sparse, self.min_count, self.encoding = sparse, min_count, encoding
 
