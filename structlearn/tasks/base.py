@@ -9,7 +9,7 @@ A task is a LightningModule that names each of these in its constructor. Logged:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -102,11 +102,15 @@ class Task(Described, pl.LightningModule, ABC):
     def scored(self, structure: Structure, output: Tensor, batch: Batch) -> tuple[Any, ...]:
         """What ``metric.update`` is called with."""
 
+    def cost_of(self, structure: Structure, output: Tensor, batch: Batch) -> Tensor:
+        """Delta(gold, output), (B,)."""
+        return self.cost(structure, batch.gold, output)
+
     def _evaluate(self, batch: Batch, stage: str) -> None:
         structure = self(batch)
         output = structure.argmax()
         self.metrics[f"{stage}_"].update(*self.scored(structure, output, batch))  # type: ignore[operator]
-        self.mean_costs[f"{stage}_"].update(self.cost(structure, batch.gold, output).double())  # type: ignore[operator]
+        self.mean_costs[f"{stage}_"].update(self.cost_of(structure, output, batch).double())  # type: ignore[operator]
 
     def _report(self, stage: str) -> None:
         metric, cost = self.metrics[f"{stage}_"], self.mean_costs[f"{stage}_"]
@@ -147,6 +151,14 @@ class Task(Described, pl.LightningModule, ABC):
     @abstractmethod
     def decoded(self, batch: Batch, prediction: Prediction) -> list[dict[str, Any]]:
         """Outputs as people read them, a dict with ``output``, ``score`` and perhaps ``confidence`` an example."""
+
+    def rows(self, outputs: Sequence[Any], prediction: Prediction, confidences: Sequence[Any] | None) -> Any:
+        """Outputs with their scores, and their confidences if there are any."""
+        found = []
+        for i, (output, score) in enumerate(zip(outputs, prediction.score.tolist(), strict=True)):
+            row = {"output": output, "score": score}
+            found.append(row if confidences is None else {**row, "confidence": confidences[i]})
+        return found
 
     def configure_optimizers(self) -> Any:
         optimizer = self.optimizer(self.parameters())
