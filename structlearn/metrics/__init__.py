@@ -16,5 +16,6 @@ from structlearn.metrics.chosen import ChosenF1 as ChosenF1
 from structlearn.metrics.chunks import ChunkF1 as ChunkF1
 from structlearn.metrics.chunks import ChunkScores as ChunkScores
 from structlearn.metrics.chunks import chunk_scores as chunk_scores
+from structlearn.metrics.mean import Mean as Mean
 from structlearn.metrics.positions import PositionError as PositionError
 from structlearn.metrics.segments import SegmentScore as SegmentScore

@@ -7,4 +7,5 @@ from structlearn.tasks.classification import Classification as Classification
 from structlearn.tasks.parsing import Parsing as Parsing
 from structlearn.tasks.reranking import Reranking as Reranking
 from structlearn.tasks.segmentation import Segmentation as Segmentation
+from structlearn.tasks.sparse_tagging import SparseTagging as SparseTagging
 from structlearn.tasks.tagging import Tagging as Tagging

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torchmetrics import MeanMetric, Metric
+from torchmetrics import Metric
 
 from structlearn.costs import Cost
 from structlearn.data.batch import Batch
@@ -26,6 +26,7 @@ from structlearn.descriptions import Described
 from structlearn.errors import ArgumentError
 from structlearn.features import FeatureMap
 from structlearn.losses.named import AnyLossName, loss_by_name
+from structlearn.metrics.mean import Mean
 from structlearn.saving import checkpoint_state
 from structlearn.structures import Structure
 
@@ -82,7 +83,7 @@ class Task(Described, pl.LightningModule, ABC):
         self.optimizer, self.schedule = optimizer, schedule
         # Underscores: Lightning would take "train" or "test" for its own, and the two stages must not share a state.
         self.metrics = nn.ModuleDict({f"{stage}_": metric.clone() for stage in ("val", "test")})
-        self.mean_costs = nn.ModuleDict({f"{stage}_": MeanMetric() for stage in ("val", "test")})
+        self.mean_costs = nn.ModuleDict({f"{stage}_": Mean() for stage in ("val", "test")})
         self._random: Tensor | None = None
 
     def forward(self, batch: Batch) -> Structure:
@@ -110,7 +111,7 @@ class Task(Described, pl.LightningModule, ABC):
         structure = self(batch)
         output = structure.argmax()
         self.metrics[f"{stage}_"].update(*self.scored(structure, output, batch))  # type: ignore[operator]
-        self.mean_costs[f"{stage}_"].update(self.cost_of(structure, output, batch).double())  # type: ignore[operator]
+        self.mean_costs[f"{stage}_"].update(self.cost_of(structure, output, batch))  # type: ignore[operator]
 
     def _report(self, stage: str) -> None:
         metric, cost = self.metrics[f"{stage}_"], self.mean_costs[f"{stage}_"]

@@ -13,7 +13,7 @@ from structlearn.data.batch import Batch
 from structlearn.data.codecs.base import Codec
 from structlearn.errors import ArgumentError
 from structlearn.features import FeatureMap, RuleMap, SpanScorerMap
-from structlearn.metrics import BracketScore
+from structlearn.metrics.brackets import BracketScore, bracket_scores
 from structlearn.structures import SpanTree, Structure, WeightedCFG
 from structlearn.structures.base import PAD
 from structlearn.tasks.base import Loss, OptimizerOf, Prediction, ScheduleOf, Task, adam, encoder_size
@@ -109,13 +109,8 @@ class Parsing(Task):
 
     def cost_of(self, structure: Structure, output: Tensor, batch: Batch) -> Tensor:
         """1 - F1 of each sentence: gold trees need not be in the space of the grammar."""
-        score = BracketScore()
-        found = []
-        for tree, gold in zip(*self.scored(structure, output, batch), strict=True):
-            score.update([tree], [gold])
-            found.append(1.0 - float(score.compute()["f1"]))
-            score.reset()
-        return torch.tensor(found, device=output.device)
+        pairs = zip(*self.scored(structure, output, batch), strict=True)
+        return torch.tensor([1.0 - bracket_scores([tree], [gold]).f1 for tree, gold in pairs], device=output.device)
 
     def confidence(self, structure: Structure, output: Tensor) -> Tensor:
         if isinstance(structure, SpanTree):

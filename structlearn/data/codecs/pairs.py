@@ -59,8 +59,8 @@ class AligningCodec(Codec):
         gold = torch.full((len(encoded), size), PAD)
         for row, e in zip(gold, encoded, strict=True):
             row[: len(e.path)] = e.path
-        lengths = (sides[0].lengths, sides[1].lengths)
-        return Batch(tuple(sides), gold, lengths, torch.arange(len(encoded)), one())
+        both = (sides[0].lengths, sides[1].lengths)
+        return Batch(tuple(sides), gold, both, torch.arange(len(encoded)), one())
 
     def length(self, encoded: EncodedPair) -> int:
         return max(len(encoded.x), len(encoded.y))
