@@ -46,11 +46,12 @@ def top(scores: Tensor, k: int) -> Tensor:
     if scores.device.type == "cpu" and k < scores.shape[1]:
         # torch.topk is several times faster than a sort but leaves ties open: put those it took into order, and sort
         # only if one that it left out equals the last that it took.
-        values, index = scores.topk(k)
-        last = values[:, -1:]
-        left_out = (scores == last).sum(1) > (values == last).sum(1)
-        if not bool((left_out & (last[:, 0] > -torch.inf)).any()):
-            index = index.sort(1).values
+        values, index = scores.topk(k + 1)
+        tied = (values[:, 1:] == values[:, :-1]) & (values[:, 1:] > -torch.inf)
+        if not bool(tied.any()):
+            return index[:, :k]
+        if not bool(tied[:, -1].any()):
+            index = index[:, :k].sort(1).values
             order = scores.gather(1, index).sort(dim=1, descending=True, stable=True).indices
             return index.gather(1, order)
     return scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
@@ -66,11 +67,10 @@ def distinct(f: Tensor, keys: Tensor) -> Tensor:
     return f.masked_fill(place != first.gather(1, keys), -torch.inf)
 
 
-@dataclass
-class _Open(Generic[S]):
-    """A layer whose operators still lead ahead. (B, K, A) each, as the space gives them."""
+class _Open(NamedTuple):
+    """What leads on from a layer: (W, B, K*A/W), the W layers ahead first."""
 
-    scores: Tensor
+    g: Tensor  # of the path with one operator more, -inf where there is none
     ahead: Tensor | None
     keys: Tensor | None
     good: Tensor | None
@@ -89,7 +89,8 @@ class Search(Generic[S]):
     gold: Any = None
     layers: list[Layer[S]] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
-    _open: list[_Open[S]] = field(default_factory=list)
+    _open: list[_Open] = field(default_factory=list)
+    _places: dict[tuple[tuple[int, int], ...], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.beam is not None and self.beam < 1:
@@ -98,70 +99,85 @@ class Search(Generic[S]):
         b = self.space.batch_size
         device = state[0].device
         none = torch.full((b, 1), STAY, device=device)
-        scores = self.space.expand(state)
-        good = None if self.gold is None else torch.ones((b, 1), dtype=torch.bool, device=device)
-        self._add(Layer(state, scores.new_zeros((b, 1)), good, none, none), scores)
+        with torch.no_grad():
+            scores = self.space.expand(state)
+            good = None if self.gold is None else torch.ones((b, 1), dtype=torch.bool, device=device)
+            self._furthest = torch.zeros(b, dtype=torch.int64, device=device)
+            self._add(Layer(state, scores.new_zeros((b, 1)), good, none, none), scores)
 
     def _add(self, layer: Layer[S], scores: Tensor | None = None) -> None:
         last = self.layers[-1].g.shape[1] if self.layers else 0
         self.offsets.append(self.offsets[-1] + last if self.layers else 0)
         self.layers.append(layer)
-        if len(self.layers) > self.space.layers:
-            return
+        if len(self.layers) <= self.space.layers:
+            scores = self.space.expand(layer.state) if scores is None else scores
+            self._open.append(self._ways(len(self.layers) - 1, scores))
+
+    def _ways(self, u: int, scores: Tensor) -> _Open:
+        """What leads on from layer u, by the scores (B, K, A) of its operators."""
+        layer, reach = self.layers[u], self.space.reach
         state = layer.state
-        good = None if self.gold is None else self.space.y_good(state, self.gold)
-        keys = self.space.keys(state) if self.recombine and not self.space.first_order else None
-        scores = self._ways(self.space, layer) if scores is None else scores.detach()
-        self._open.append(_Open(scores, self.space.ahead(state), keys, good))
-
-    @staticmethod
-    def _ways(space: SearchSpace[S], layer: Layer[S]) -> Tensor:
         # States that stand for no hypothesis may read padding, NaN included.
-        return space.expand(layer.state).detach().masked_fill((layer.g == -torch.inf)[..., None], -torch.inf)
+        g = (layer.g[..., None] + scores).masked_fill_((layer.g == -torch.inf)[..., None], -torch.inf)
+        g, good = _by_layer(g, reach), None
+        if layer.good is not None:
+            good = _by_layer(self.space.y_good(state, self.gold) & layer.good[..., None], reach) & (g > -torch.inf)
+            if reach > 1:
+                steps = torch.arange(1, reach + 1, device=g.device)[:, None]
+                self._furthest = torch.maximum(self._furthest, u + (good.any(2) * steps).amax(0))
+        keys = self.space.keys(state) if self.recombine and not self.space.first_order else None
+        ahead = self.space.ahead(state)
+        return _Open(g, *(None if x is None else _by_layer(x, reach) for x in (ahead, keys)), good)
 
+    @torch.no_grad()
     def candidates(self, margin: float = 0.0) -> Candidates:
         """Those of the next layer, f of the y-good ones lowered by ``margin``."""
-        t, reach = len(self.layers), self.space.reach
-        step = self.space.operators // reach
-        g, f, good, parents, operators, keys = [], [], [], [], [], []
-        for u in range(max(0, t - reach), t):
-            layer, ways = self.layers[u], self._open[u]
-            k = layer.g.shape[1]
-            part = slice((t - u - 1) * step, (t - u) * step)
-            g.append((layer.g[:, :, None] + ways.scores[:, :, part]).flatten(1))
-            f.append(g[-1] if ways.ahead is None else g[-1] + ways.ahead[:, :, part].flatten(1))
-            if ways.good is not None and layer.good is not None:
-                good.append((ways.good[:, :, part] & layer.good[:, :, None]).flatten(1))
-            if ways.keys is not None:
-                keys.append(ways.keys[:, :, part].flatten(1))
-            place = torch.arange(k * step, device=layer.g.device)
-            parents.append(place // step + self.offsets[u])
-            operators.append(place % step + part.start)
+        t = len(self.layers)
+        origins = range(max(0, t - self.space.reach), t)
+        ways = [(self._open[u], t - u - 1) for u in origins]
         before = self.layers[-1]
-        stays = torch.where(self.space.is_goal(before.state), before.g, -torch.inf)
-        g.append(stays)
-        f.append(stays)
+        stays = before.g.masked_fill(~self.space.is_goal(before.state), -torch.inf)
+        whole = torch.cat([*(w.g[i] for w, i in ways), stays], 1)
+        parent, operator = self._numbers(origins, stays.shape[1])
+        right = None
         if before.good is not None:
-            good.append(before.good)
-        place = torch.arange(stays.shape[1], device=stays.device)
-        parents.append(place + self.offsets[-1])
-        operators.append(torch.full_like(place, STAY))
-        whole = torch.cat(g, 1)
-        right = torch.cat(good, 1) & (whole > -torch.inf) if good else None
-        every = torch.cat(f, 1)
+            stay_good = before.good & (stays > -torch.inf)
+            right = torch.cat([*(w.good[i] for w, i in ways if w.good is not None), stay_good], 1)
+        every = whole
+        if ways[0][0].ahead is not None:
+            h = [w.ahead[i] for w, i in ways if w.ahead is not None]
+            every = whole + torch.cat([*h, torch.zeros_like(stays)], 1)
         if margin and right is not None:
             every = every - margin * right
         scores = every
         if self.recombine and self.space.first_order:
             # The last operator is the key. Goals that stay have been told apart in their own layer.
             moves = scores[:, : -stays.shape[1]]
-            scores = torch.cat([_distinct_columns(moves, step), scores[:, -stays.shape[1] :]], 1)
-        elif keys:
+            columns = _distinct_columns(moves, self.space.operators // self.space.reach)
+            scores = torch.cat([columns, scores[:, -stays.shape[1] :]], 1)
+        elif ways[0][0].keys is not None:
             # A goal that stays shares its future with no other state: it gets a key of its own.
-            ways_keys = torch.cat(keys, 1)
-            own = ways_keys.max() + 1 + place.expand_as(stays)
+            ways_keys = torch.cat([w.keys[i] for w, i in ways if w.keys is not None], 1)
+            own = ways_keys.max() + 1 + torch.arange(stays.shape[1], device=stays.device).expand_as(stays)
             scores = distinct(scores, torch.cat([ways_keys, own], 1))
-        return Candidates(whole, scores, every, right, torch.cat(parents), torch.cat(operators))
+        return Candidates(whole, scores, every, right, parent, operator)
+
+    def _numbers(self, origins: range, stays: int) -> tuple[Tensor, Tensor]:
+        """(M,) parents and operators of candidates from these layers, the same for all windows of equal sizes."""
+        sizes = tuple((self.layers[u].g.shape[1], self._open[u].g.shape[2]) for u in origins)
+        offset = self.offsets[origins[0]]
+        if sizes not in self._places:
+            device, parents, operators = self.layers[-1].g.device, [], []
+            for u, (k, size) in zip(origins, sizes, strict=True):
+                place, step = torch.arange(size, device=device), size // k
+                parents.append(place // step + self.offsets[u] - offset)
+                operators.append(place % step + (len(self.layers) - u - 1) * step)
+            place = torch.arange(stays, device=device)
+            parents.append(place + self.offsets[-1] - offset)
+            operators.append(torch.full_like(place, STAY))
+            self._places[sizes] = torch.cat(parents), torch.cat(operators)
+        parent, operator = self._places[sizes]
+        return parent + offset, operator
 
     def rank(self, f: Tensor) -> Tensor:
         """(B, K) indices of the candidates to keep by scores f (B, M)."""
@@ -186,27 +202,23 @@ class Search(Generic[S]):
         )
         return Layer(state, g, good, parent, operator)
 
+    @torch.no_grad()
     def push(self, layer: Layer[S], restart: Tensor | None = None) -> None:
         """Adds a layer; in the rows of ``restart`` (B,) nothing but this layer leads on."""
-        if restart is not None and self.space.reach > 1:
+        if restart is not None and self.space.reach > 1 and bool(restart.any()):
+            rows = restart[:, None]
             for u in range(max(0, len(self.layers) - self.space.reach), len(self.layers)):
-                old = self.layers[u]
-                self.layers[u] = old._replace(g=old.g.masked_fill(restart[:, None], -torch.inf))
+                old, ways = self.layers[u], self._open[u]
+                self.layers[u] = old._replace(g=old.g.masked_fill(rows, -torch.inf))
+                ways.g.masked_fill_(rows, -torch.inf)
+                if ways.good is not None:
+                    ways.good.masked_fill_(rows, False)
+            self._furthest = self._furthest.masked_fill(restart, 0)
         self._add(layer)
 
     def open_good(self) -> Tensor:
         """(B,) bool: some y-good candidate leads beyond the next layer."""
-        t, reach = len(self.layers), self.space.reach
-        step = self.space.operators // reach
-        found = torch.zeros(self.space.batch_size, dtype=torch.bool, device=self.layers[-1].g.device)
-        for u in range(max(0, t - reach + 1), t):
-            layer, ways = self.layers[u], self._open[u]
-            if layer.good is not None and ways.good is not None:
-                alive = layer.good & (layer.g > -torch.inf)
-                beyond = slice((t - u) * step, None)
-                leads = ways.good[:, :, beyond] & (ways.scores[:, :, beyond] > -torch.inf)
-                found = found | (leads & alive[:, :, None]).flatten(1).any(1)
-        return found
+        return self._furthest > len(self.layers)
 
     def rescored(self, space: SearchSpace[S]) -> None:
         """Goes on in ``space``, the same problems with other scores: those of all hypotheses are worked out anew."""
@@ -223,10 +235,9 @@ class Search(Generic[S]):
             totals.append(g)
         for t, (layer, g) in enumerate(zip(self.layers, totals, strict=True)):
             self.layers[t] = layer._replace(g=torch.where(layer.g > -torch.inf, g, -torch.inf))
-        for u in range(max(0, len(self.layers) - space.reach), len(self._open)):
-            state = self.layers[u].state
-            self._open[u].scores = self._ways(space, self.layers[u])
-            self._open[u].ahead = space.ahead(state)
+        with torch.no_grad():
+            for u in range(max(0, len(self.layers) - space.reach), len(self._open)):
+                self._open[u] = self._ways(u, space.expand(self.layers[u].state))
 
     def paths(self, slot: Tensor) -> Tensor:
         """Operators (B, T), in order, then -1, of the hypotheses at ``slot`` (B,) of the last layer."""
@@ -241,6 +252,12 @@ class Search(Generic[S]):
         used = operators != STAY
         order = torch.where(used, 0, 1).sort(dim=1, stable=True).indices
         return operators.gather(1, order)
+
+
+def _by_layer(x: Tensor, reach: int) -> Tensor:
+    """(B, K, W*S) to (W, B, K*S)."""
+    b, k, _ = x.shape
+    return x.view(b, k, reach, -1).permute(2, 0, 1, 3).reshape(reach, b, -1)
 
 
 def _distinct_columns(f: Tensor, step: int) -> Tensor:

@@ -8,12 +8,12 @@ Every learner compares y-good hypotheses with others and moves the weights along
 of the scores, so that Δ is one backward pass into whatever produced them.
 
     standard        one error: the best goal is not y-good; the y-good one against it.
-    lattice         the same, the y-good goal against all in the last layer that outrank it. With recombination and no
-                    limit to the beam: LaSO for spaces where search is exact, all of whose states the lattice holds.
     early           the same at the layer where the last y-good state falls off the beam, and the search stops there.
     max_violation   the same at the layer where the best state outranks the best y-good one by most.
     laso            an error wherever the queue loses its last y-good state; the queue is emptied, the y-good siblings
                     are put in, and the search goes on to the end. The whole queue is in nodes.
+    lattice         LaSO for exact search: the queue is a column of the Viterbi lattice, every state with its best path.
+                    An error wherever a y-good state keeps another path than the y-good one.
 
 Siblings are the y-good candidates of the layer, at most a beam of them. nodes are those of the queue that rank no lower
 than any y-good one: all of it if the good ones are cut off. So <w, Δ> <= 0 for each error, on which the bound R²/γ² on
@@ -32,7 +32,7 @@ from structlearn.errors import ArgumentError, InfeasibleError
 from structlearn.search.beam import STAY, Layer, Search, top
 from structlearn.search.space import S, SearchSpace, choose, join, take
 
-Strategy = Literal["early", "max_violation", "standard", "lattice"]
+Strategy = Literal["early", "max_violation", "standard"]
 Rescore = Callable[["Violations"], SearchSpace[Any]]
 
 
@@ -72,9 +72,10 @@ class _Tally(Generic[S]):
             entries = list(self.found.get(t, ()))
             if t < len(search.layers):
                 layer = search.layers[t]
-                entries.append((layer.parent, layer.operator, flow[:, search.offsets[t] :][:, : layer.g.shape[1]]))
+                own = flow[:, search.offsets[t] :][:, : layer.g.shape[1]].clone()
+                entries.append((layer.parent, layer.operator, own))
             for parent, _, weight in entries:
-                flow = flow.scatter_add(1, parent.clamp(min=0), weight)
+                flow.scatter_add_(1, parent.clamp(min=0), weight)
             parts += entries
         parent, operator, weight = (torch.cat([part[i] for part in parts], 1) for i in range(3))
         # Shares of 1/|nodes| that meet again on a common path cancel up to rounding.
@@ -171,6 +172,21 @@ def laso(
     return Violations(value, errors, lost, first)
 
 
+def lattice(space: SearchSpace[S], gold: Any, *, margin: float = 0.0, rescore: Rescore | None = None) -> Violations:
+    """:func:`laso` with exact search: no limit to the beam, hypotheses with equal futures recombined.
+
+    A y-good hypothesis that recombination drops has lost to the best path into its state. The y-good siblings move
+    against all states of that column of the lattice, each with its best path, that rank no lower than they do.
+
+    Args:
+        space: with ``keys`` or ``first_order``, which say what futures are equal.
+        gold, margin, rescore: as for :func:`laso`.
+    """
+    if not space.first_order and space.keys(space.initial()) is None:
+        raise ArgumentError("space", "one that says which states have equal futures", "no keys", "use laso with a beam")
+    return laso(space, gold, None, margin=margin, recombine=True, rescore=rescore)
+
+
 def compare(
     space: SearchSpace[S],
     gold: Any,
@@ -223,12 +239,9 @@ def compare(
     else:
         at = torch.full_like(first, space.layers)
     bad, better = _Tally(search), _Tally(track)
-    if strategy == "lattice":
-        above = (final.g > -torch.inf) & ~final.good & (final.g + margin > track.layers[-1].g[:, :1])
-        pairs[-1] = (final, pairs[-1][1])
     for t, (kept, good) in enumerate(pairs, 1):
         weight = (wrong & (at == t))[:, None].to(kept.g)
-        bad.add(t, kept, -(weight if kept is not final else _share(above & wrong[:, None]).to(weight)))
+        bad.add(t, kept, -weight)
         better.add(t, good, weight)
     value = better.value(space) + bad.value(space) if bool(wrong.any()) else _nothing(space)
     return Violations(value, wrong.long(), lost.long(), torch.where(wrong, first, -1))
