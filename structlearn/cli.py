@@ -25,6 +25,19 @@ def parser() -> argparse.ArgumentParser:
     demo.add_argument("--seed", type=int, default=0, help="of the words, their noise and their order")
     demo.add_argument("--picture", type=Path, default=Path("demo.png"), help="where to draw")
     demo.set_defaults(run=_demo)
+
+    about = "run a published experiment and print the paper's figures beside ours"
+    again = commands.add_parser("reproduce", help=about, description=about)
+    again.add_argument("names", nargs="*", metavar="NAME", help="experiments, see --list; all runs every one")
+    again.add_argument("--list", action="store_true", help="say what each experiment needs and how long it takes")
+    again.add_argument("--smoke", action="store_true", help="a few seconds each, on generated data if need be")
+    again.add_argument("--data", type=Path, help="folder of the corpora (STRUCTLEARN_DATA, else ../shared/data)")
+    again.add_argument("--seed", type=int, default=0, help="of folds, draws and orders (default: 0)")
+    again.add_argument("--out", type=Path, help="folder for NAME.json and NAME.png")
+    again.add_argument(
+        "--write", type=Path, metavar="PAGE.md", help="write the page of results from the files in PAGE/"
+    )
+    again.set_defaults(run=_reproduce)
     return top
 
 
@@ -56,6 +69,20 @@ def _demo(options: argparse.Namespace) -> None:
     # The batches are small: a second thread gains little, and on a busy machine the two wait for each other.
     torch.set_num_threads(1)
     demo.run(train=options.train, test=options.test, epochs=options.epochs, seed=options.seed, picture=options.picture)
+
+
+def _reproduce(options: argparse.Namespace) -> None:
+    from structlearn.experiments import reproduce
+
+    reproduce.command(
+        options.names,
+        listed=options.list,
+        smoke=options.smoke,
+        data=options.data,
+        seed=options.seed,
+        out=options.out,
+        page=options.write,
+    )
 
 
 if __name__ == "__main__":

@@ -80,7 +80,8 @@ class _Open(NamedTuple):
 class Search(Generic[S]):
     """A search under way: the layers so far, and what leads on from them.
 
-    Learners take it step by step: ``candidates`` of the next layer, ``rank`` them, and ``push`` those they keep.
+    ``run`` takes it to the end. Learners go step by step: ``candidates`` of the next layer, ``rank`` them, and
+    ``push`` those they keep.
     """
 
     space: SearchSpace[S]
@@ -128,6 +129,13 @@ class Search(Generic[S]):
         keys = self.space.keys(state) if self.recombine and not self.space.first_order else None
         ahead = self.space.ahead(state)
         return _Open(g, *(None if x is None else _by_layer(x, reach) for x in (ahead, keys)), good)
+
+    def run(self) -> Search[S]:
+        """Takes the search to its last layer; itself."""
+        while len(self.layers) <= self.space.layers:
+            found = self.candidates()
+            self.push(self.pick(found, self.rank(found.f), found.f))
+        return self
 
     @torch.no_grad()
     def candidates(self, margin: float = 0.0) -> Candidates:
@@ -285,10 +293,7 @@ def beam_search(space: SearchSpace[S], beam: int | None, *, recombine: bool = Fa
         beam: K; 1 is greedy search.
         recombine: of hypotheses of one layer with equal futures keep the best alone.
     """
-    search = Search(space, beam, recombine)
-    for _ in range(space.layers):
-        found = search.candidates()
-        search.push(search.pick(found, search.rank(found.f), found.f))
+    search = Search(space, beam, recombine).run()
     last = search.layers[-1]
     score = last.g[:, 0]
     dead = (score == -torch.inf).nonzero()
