@@ -218,7 +218,9 @@ def compare(
             right = track.candidates()
             assert right.good is not None
             pool = torch.where(right.good, right.g, -torch.inf)
-            good = track.pick(right, track.rank(pool), pool)
+            # Most spaces have one good path: no more columns than there are good hypotheses.
+            most = max(1, int((pool > -torch.inf).sum(1).max()))
+            good = track.pick(right, top(pool, most if beam is None else min(beam, most)), pool)
             gone = found.good.any(1) & ~(kept.good & (kept.g > -torch.inf)).any(1) & ~search.open_good()
             first = torch.where(gone & ~lost, t, first)
             lost = lost | gone
