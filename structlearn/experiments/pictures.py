@@ -6,10 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from structlearn import viz
 from structlearn.experiments.base import Mean, Table
-
-COLOURS = (viz.BLUE, viz.ORANGE, viz.GREEN, viz.VERMILION, viz.SKY, viz.BLACK)
+from structlearn.viz.base import BLUE, figure
 
 
 def bars(tables: Sequence[Table], *, most: int = 6) -> Any:
@@ -18,13 +16,13 @@ def bars(tables: Sequence[Table], *, most: int = 6) -> Any:
     across = min(3, max(1, len(panels)))
     down = max(1, math.ceil(len(panels) / across))
     tallest = max((len(table.rows) for table, _ in panels), default=1)
-    figure = viz.figure(4.2 * across, down * (1.2 + 0.36 * tallest))
-    axes = figure.subplots(down, across, squeeze=False).flatten()
+    drawn = figure(4.2 * across, down * (1.2 + 0.36 * tallest))
+    axes = drawn.subplots(down, across, squeeze=False).flatten()
     for ax in axes[len(panels) :]:
         ax.axis("off")
     for ax, (table, j) in zip(axes, panels, strict=False):
         _panel(ax, table, j)
-    return figure
+    return drawn
 
 
 def _numbers(table: Table, j: int) -> bool:
@@ -44,7 +42,7 @@ def _panel(ax: Any, table: Table, j: int) -> None:
     height = 0.38 if compared else 0.7
     ours = [_split(row[j]) for row in table.rows]
     shift = height / 2 if compared else 0.0
-    _bars(ax, [p - shift for p in places], ours, height, viz.BLUE, "ours")
+    _bars(ax, [p - shift for p in places], ours, height, BLUE, "ours")
     if compared and paper is not None:
         _bars(ax, [p + shift for p in places], paper, height, "0.75", "paper")
         ax.legend(frameon=False, fontsize=8)
