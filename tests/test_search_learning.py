@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -157,6 +158,11 @@ def test_batch_equals_one_by_one(strategy: str, recombine: bool) -> None:
             assert torch.equal(alone.first[0], whole.first[b])
 
 
+def lowered_score(y: list[int], u: Any, v: Any, gold: list[int], margin: float) -> float:
+    total = sum(u[i][c] + (v[y[i - 1]][c] if i else 0.0) for i, c in enumerate(y))
+    return float(total) - margin * (y == gold[: len(y)])
+
+
 @pytest.mark.parametrize("margin", [0.0, 0.7])
 def test_lattice_equals_viterbi_columns(margin: float) -> None:
     # Prefixes as lists of labels: a column holds the best one that ends in each label.
@@ -166,20 +172,18 @@ def test_lattice_equals_viterbi_columns(margin: float) -> None:
         transition = torch.randn(3, 3, dtype=torch.float64, generator=draw, requires_grad=True)
         gold = torch.randint(3, (1, 5), generator=draw)
 
-        def score(y: list[int], gold: list[int], u: Any = unary[0].tolist(), v: Any = transition.tolist()) -> float:
-            total = sum(u[i][c] + (v[y[i - 1]][c] if i else 0.0) for i, c in enumerate(y))
-            return float(total) - margin * (y == gold[: len(y)])
-
+        u, v = unary[0].tolist(), transition.tolist()
         expected, right = torch.zeros(1, 5, 3, dtype=torch.float64), gold[0].tolist()
+        score = partial(lowered_score, u=u, v=v, gold=right, margin=margin)
         queue: list[list[int]] = [[]]
         errors = 0
         for t in range(1, 6):
             good = right[:t]
             longer = [[*y, c] for y in queue for c in range(3)]
-            best = [max((y for y in longer if y[-1] == c), key=lambda y: score(y, right)) for c in range(3)]
-            queue = sorted(best, key=lambda y: -score(y, right))
+            best = [max((y for y in longer if y[-1] == c), key=score) for c in range(3)]
+            queue = sorted(best, key=lambda y: -score(y))
             if good not in queue or (t == 5 and queue[0] != good):
-                nodes = [y for y in queue if score(y, right) >= score(good, right) and y != good]
+                nodes = [y for y in queue if score(y) >= score(good) and y != good]
                 for y, weight in [(good, 1.0), *((y, -1 / len(nodes)) for y in nodes)]:
                     for i, c in enumerate(y):
                         expected[0, i, c] += weight

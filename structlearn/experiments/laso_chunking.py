@@ -77,10 +77,10 @@ def notes(settings: Settings) -> list[str]:
     return [
         "CoNLL-2000, train and test as given, F by conlleval's rules; features of words and whole chunks, at most 10 "
         "words a chunk; averaged weights; batches of 16 sentences; α = 0.9, B = 1/α, C = √2, p = 2 as in the paper",
-        "the number of passes was chosen on the last tenth of the training sentences, then the model was trained on all "
-        "of them; learners and beams are compared at a fixed number of passes over the first quarter of the sentences",
-        "the paper's ordering: LaSO at least as good as the perceptron, near or above the semi-CRF in a fraction of its "
-        "time; its figures are not at hand. Its semi-CRF searched and learnt exactly, as ours does, here by AdaGrad",
+        "the number of passes was chosen on the last tenth of the training sentences, then the model was trained on "
+        "all of them; learners and beams are compared at a fixed number of passes over the first quarter",
+        "the paper's ordering: LaSO at least as good as the perceptron, near or above the semi-CRF in a fraction of "
+        "its time; its figures are not at hand; the semi-CRF here learns by AdaGrad, exactly",
         "seconds are of the process, one thread, feature extraction left out (7 s for all sentences)",
     ]
 

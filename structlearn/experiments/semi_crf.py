@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from structlearn.metrics.chunks import chunk_scores
 from structlearn.experiments.search_runs import Outcome
 from structlearn.losses import CRFLoss
+from structlearn.metrics.chunks import chunk_scores
 from structlearn.search.chunker import ChunkScorer
 from structlearn.search.spaces.chunking import ChunkingSpace
 from structlearn.structures import SemiMarkov

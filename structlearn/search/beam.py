@@ -15,56 +15,8 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import ArgumentError, InfeasibleError
+from structlearn.search.ranking import STAY, Candidates, Layer, by_layer, distinct, distinct_columns, top
 from structlearn.search.space import S, SearchSpace, join, take
-
-STAY = -1
-
-
-class Candidates(NamedTuple):
-    """What may enter a layer: M candidates an example."""
-
-    g: Tensor  # (B, M) score of the path, -inf where there is none
-    f: Tensor  # (B, M) g + h, by which they are ranked; -inf for those that recombination drops
-    every: Tensor  # (B, M) f before recombination
-    good: Tensor | None  # (B, M) bool
-    parent: Tensor  # (M,) where it comes from, a number within the lattice
-    operator: Tensor  # (M,) or STAY
-
-
-class Layer(NamedTuple, Generic[S]):
-    """K hypotheses an example, the best first; where there are fewer, g is -inf."""
-
-    state: S
-    g: Tensor  # (B, K)
-    good: Tensor | None  # (B, K) bool, if there is gold
-    parent: Tensor  # (B, K)
-    operator: Tensor  # (B, K)
-
-
-def top(scores: Tensor, k: int) -> Tensor:
-    """(B, k): indices of the k highest of scores (B, M), descending; equal ones by lowest index. k <= M."""
-    if scores.device.type == "cpu" and k < scores.shape[1]:
-        # torch.topk is several times faster than a sort but leaves ties open: put those it took into order, and sort
-        # only if one that it left out equals the last that it took.
-        values, index = scores.topk(k + 1)
-        tied = (values[:, 1:] == values[:, :-1]) & (values[:, 1:] > -torch.inf)
-        if not bool(tied.any()):
-            return index[:, :k]
-        if not bool(tied[:, -1].any()):
-            index = index[:, :k].sort(1).values
-            order = scores.gather(1, index).sort(dim=1, descending=True, stable=True).indices
-            return index.gather(1, order)
-    return scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
-
-
-def distinct(f: Tensor, keys: Tensor) -> Tensor:
-    """f (B, M) with -inf for all but the best of equal keys (B, M), the first of equals."""
-    size = int(keys.max()) + 1
-    best = f.new_full((f.shape[0], size), -torch.inf).scatter_reduce(1, keys, f, "amax")
-    place = torch.arange(f.shape[1], device=f.device).expand_as(f)
-    tied = torch.where(f == best.gather(1, keys), place, f.shape[1])
-    first = torch.full_like(best, f.shape[1], dtype=torch.int64).scatter_reduce(1, keys, tied, "amin")
-    return f.masked_fill(place != first.gather(1, keys), -torch.inf)
 
 
 class _Open(NamedTuple):
@@ -120,15 +72,15 @@ class Search(Generic[S]):
         state = layer.state
         # States that stand for no hypothesis may read padding, NaN included.
         g = (layer.g[..., None] + scores).masked_fill_((layer.g == -torch.inf)[..., None], -torch.inf)
-        g, good = _by_layer(g, reach), None
+        g, good = by_layer(g, reach), None
         if layer.good is not None:
-            good = _by_layer(self.space.y_good(state, self.gold) & layer.good[..., None], reach) & (g > -torch.inf)
+            good = by_layer(self.space.y_good(state, self.gold) & layer.good[..., None], reach) & (g > -torch.inf)
             if reach > 1:
                 steps = torch.arange(1, reach + 1, device=g.device)[:, None]
                 self._furthest = torch.maximum(self._furthest, u + (good.any(2) * steps).amax(0))
         keys = self.space.keys(state) if self.recombine and not self.space.first_order else None
         ahead = self.space.ahead(state)
-        return _Open(g, *(None if x is None else _by_layer(x, reach) for x in (ahead, keys)), good)
+        return _Open(g, *(None if x is None else by_layer(x, reach) for x in (ahead, keys)), good)
 
     def run(self) -> Search[S]:
         """Takes the search to its last layer; itself."""
@@ -161,7 +113,7 @@ class Search(Generic[S]):
         if self.recombine and self.space.first_order:
             # The last operator is the key. Goals that stay have been told apart in their own layer.
             moves = scores[:, : -stays.shape[1]]
-            columns = _distinct_columns(moves, self.space.operators // self.space.reach)
+            columns = distinct_columns(moves, self.space.operators // self.space.reach)
             scores = torch.cat([columns, scores[:, -stays.shape[1] :]], 1)
         elif ways[0][0].keys is not None:
             # A goal that stays shares its future with no other state: it gets a key of its own.
@@ -260,20 +212,6 @@ class Search(Generic[S]):
         used = operators != STAY
         order = torch.where(used, 0, 1).sort(dim=1, stable=True).indices
         return operators.gather(1, order)
-
-
-def _by_layer(x: Tensor, reach: int) -> Tensor:
-    """(B, K, W*S) to (W, B, K*S)."""
-    b, k, _ = x.shape
-    return x.view(b, k, reach, -1).permute(2, 0, 1, 3).reshape(reach, b, -1)
-
-
-def _distinct_columns(f: Tensor, step: int) -> Tensor:
-    """f (B, R*step) with -inf for all but the highest, first of equals, of the R entries of each of the columns."""
-    table = f.view(f.shape[0], -1, step)
-    best = table.max(1, keepdim=True).indices
-    rows = torch.arange(table.shape[1], device=f.device)[:, None]
-    return table.masked_fill(rows != best, -torch.inf).view_as(f)
 
 
 class Found(NamedTuple):

@@ -23,14 +23,16 @@ their number rests.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from structlearn.errors import ArgumentError, InfeasibleError
-from structlearn.search.beam import STAY, Layer, Search, top
-from structlearn.search.space import S, SearchSpace, choose, join, take
+from structlearn.search.beam import Search
+from structlearn.search.ranking import Layer, top
+from structlearn.search.space import S, SearchSpace, choose, take
+from structlearn.search.tally import Tally
 
 Strategy = Literal["early", "max_violation", "standard"]
 Rescore = Callable[["Violations"], SearchSpace[Any]]
@@ -49,41 +51,6 @@ class Violations(NamedTuple):
     errors: Tensor
     lost: Tensor
     first: Tensor
-
-
-class _Tally(Generic[S]):
-    """Hypotheses with coefficients, collected while searching, to be turned into <w, Δ>."""
-
-    def __init__(self, search: Search[S]) -> None:
-        self.search = search
-        self.found: dict[int, list[tuple[Tensor, Tensor, Tensor]]] = {}
-
-    def add(self, t: int, layer: Layer[S], weight: Tensor) -> None:
-        """Counts hypotheses of layer t, pushed or not, ``weight`` (B, K) each."""
-        self.found.setdefault(t, []).append((layer.parent, layer.operator, weight))
-
-    def value(self, space: SearchSpace[S]) -> Tensor:
-        """sum of weight * g(path): weights flow from every hypothesis down to the initial state."""
-        search = self.search
-        size = search.offsets[-1] + search.layers[-1].g.shape[1]
-        flow = search.layers[0].g.new_zeros((space.batch_size, size))
-        parts: list[tuple[Tensor, Tensor, Tensor]] = []
-        for t in range(max(self.found), 0, -1):
-            entries = list(self.found.get(t, ()))
-            if t < len(search.layers):
-                layer = search.layers[t]
-                own = flow[:, search.offsets[t] :][:, : layer.g.shape[1]].clone()
-                entries.append((layer.parent, layer.operator, own))
-            for parent, _, weight in entries:
-                flow.scatter_add_(1, parent.clamp(min=0), weight)
-            parts += entries
-        parent, operator, weight = (torch.cat([part[i] for part in parts], 1) for i in range(3))
-        # Shares of 1/|nodes| that meet again on a common path cancel up to rounding.
-        weight = torch.where((weight.abs() > 1e-6) & (operator != STAY), weight, 0)
-        origin = take(join([layer.state for layer in search.layers]), parent.clamp(min=0))
-        # What no weight reaches may be padding, NaN included.
-        score = space.score(origin, operator.clamp(min=0))
-        return (torch.where(weight != 0, score, 0) * weight).sum()
 
 
 def _share(members: Tensor) -> Tensor:
@@ -125,7 +92,7 @@ def laso(
             one set of weights.
     """
     search = Search(space, beam, recombine, gold)
-    whole = _Tally(search)
+    whole = Tally(search)
     errors = torch.zeros(space.batch_size, dtype=torch.int64, device=search.layers[0].g.device)
     lost, first = errors.clone(), errors - 1
     for t in range(1, space.layers + 1):
@@ -154,7 +121,7 @@ def laso(
                     # The lowest of a queue that lost the good ones; at the end the first, which was taken for the goal.
                     rank = before.cumsum(1)
                     before = before & (rank == (1 if last else rank[:, -1:]))
-            tally = whole if rescore is None else _Tally(search)
+            tally = whole if rescore is None else Tally(search)
             tally.add(t, siblings, _share(able & wrong[:, None]).to(kept.g))
             tally.add(t, kept, -_share(before & wrong[:, None]).to(kept.g))
             errors = errors + wrong
@@ -240,7 +207,7 @@ def compare(
         at = torch.stack(by, 1).argmax(1) + 1
     else:
         at = torch.full_like(first, space.layers)
-    bad, better = _Tally(search), _Tally(track)
+    bad, better = Tally(search), Tally(track)
     for t, (kept, good) in enumerate(pairs, 1):
         weight = (wrong & (at == t))[:, None].to(kept.g)
         bad.add(t, kept, -weight)

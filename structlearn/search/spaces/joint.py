@@ -1,6 +1,9 @@
 """Part-of-speech tagging and chunking together, a word's two decisions in turn.
 
-Parts of speech go a word ahead, so that a chunk tag sees that of the next word: p_0, p_1, c_0, p_2, c_1, ..., p_n, c_{n-1}
+Parts of speech go a word ahead, so that a chunk tag sees that of the next word:
+
+    p_0, p_1, c_0, p_2, c_1, ..., p_n, c_{n-1}
+
 with p_n the edge of the sentence, a step without a choice. So all hypotheses of a layer decide on the same kind of tag
 of the same word, whatever the lengths of their sentences.
 
