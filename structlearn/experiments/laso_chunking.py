@@ -19,7 +19,8 @@ from structlearn.experiments.search_runs import (
 from structlearn.experiments.semi_crf import semi_crf
 
 MOST = 8  # passes that fit into five minutes of one core
-SHARE = 4  # learners are compared on one in so many of the training sentences
+CHOICE = 4  # passes are chosen on one in so many of the training sentences, the last tenth held out
+SHARE = 8  # learners are compared on one in so many of the training sentences
 PASSES = 5
 
 
@@ -50,7 +51,8 @@ def run(settings: Settings) -> Report:
     beams = sorted([rows[0], *(row(p, o) for p, o in zip(widths, wide, strict=True))], key=lambda cells: cells[1])
 
     most = Plan("LaSO, ALMA", epochs=2 if settings.smoke else MOST)
-    curve = choose_epochs("chunking", sentences, most, settings.seed)
+    inner, outer = sentences[: len(sentences) // CHOICE], sentences[-(len(sentences) // 10) :]
+    curve = choose_epochs("chunking", inner, outer, most, settings.seed)
     best = most._replace(epochs=curve.index(max(curve)) + 1)
     whole = prepare("chunking", sentences)
     model, seconds = train("chunking", whole, best, settings.seed)
@@ -60,7 +62,7 @@ def run(settings: Settings) -> Report:
     tables = [
         Table("all training sentences, passes chosen on held-out ones", head, [row(best, final)]),
         Table(
-            "the choice: F on the held-out tenth of the training sentences",
+            "the choice: F on the last tenth of the training sentences, trained on the first quarter",
             ["pass", "F"],
             [[str(i), f] for i, f in enumerate(curve, 1)],
         ),
@@ -77,8 +79,9 @@ def notes(settings: Settings) -> list[str]:
     return [
         "CoNLL-2000, train and test as given, F by conlleval's rules; features of words and whole chunks, at most 10 "
         "words a chunk; averaged weights; batches of 16 sentences; α = 0.9, B = 1/α, C = √2, p = 2 as in the paper",
-        "the number of passes was chosen on the last tenth of the training sentences, then the model was trained on "
-        "all of them; learners and beams are compared at a fixed number of passes over the first quarter",
+        "the number of passes was chosen on the last tenth of the training sentences by a model of the first quarter of "
+        "them, to save time, and the model then trained on all; learners and beams are compared at a fixed number of "
+        f"passes, {PASSES}, over the first eighth, settled before any was run",
         "the paper's ordering: LaSO at least as good as the perceptron, near or above the semi-CRF in a fraction of "
         "its time; its figures are not at hand; the semi-CRF here learns by AdaGrad, exactly",
         "seconds are of the process, one thread, feature extraction left out (7 s for all sentences)",
@@ -95,9 +98,9 @@ def draw(curve: list[float], rows: list[list[Any]], beams: list[list[Any]]) -> A
     left.set(title="held-out sentences", xlabel="passes", ylabel="F")
     names, scores = [cells[0] for cells in rows], [cells[5] for cells in rows]
     middle.barh(names[::-1], scores[::-1])
-    middle.set(title="learners, a quarter of the sentences", xlabel="F", xlim=(min(scores) - 1, max(scores) + 0.3))
+    middle.set(title="learners, an eighth of the sentences", xlabel="F", xlim=(min(scores) - 1, max(scores) + 0.3))
     right.plot([cells[1] for cells in beams], [cells[5] for cells in beams], marker="o")
-    right.set(title="LaSO with ALMA, a quarter", xlabel="beam", ylabel="F")
+    right.set(title="LaSO with ALMA, an eighth", xlabel="beam", ylabel="F")
     return figure
 
 
@@ -106,6 +109,6 @@ EXPERIMENT = Experiment(
     about="chunking by segments: LaSO beside early update, standard perceptron and semi-CRF; beams 1, 5, 10, 25",
     paper="Daumé and Marcu 2005, chunking",
     corpora=("conll2000",),
-    minutes=18,
+    minutes=10,
     run=run,
 )
