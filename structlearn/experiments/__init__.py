@@ -15,6 +15,7 @@ MODULES = {
     "taxonomy": "taxonomy",
     "laso-chunking": "laso_chunking",
     "laso-joint": "laso_joint",
+    "rerank": "rerank",
 }
 
 

@@ -8,7 +8,7 @@ from structlearn.experiments.base import Experiment, Report, Settings, Table
 from structlearn.experiments.search_runs import Plan, columns, corpora, outcomes, prepare, row
 
 SHARE = 8  # one in so many of the training sentences
-PASSES = 5
+PASSES = 3
 
 
 def learners(passes: int) -> list[Plan]:
