@@ -80,7 +80,7 @@ def notes(settings: Settings) -> list[str]:
         "words a chunk; averaged weights; batches of 16 sentences; α = 0.9, B = 1/α, C = √2, p = 2 as in the paper",
         "the number of passes was chosen on the last tenth of the training sentences by a model of the first eighth "
         "of them, to save time, and the model then trained on all; learners and beams are compared at a fixed number "
-        f"of passes, {PASSES}, over that eighth, settled before any was run",
+        f"of passes, {PASSES}, over that eighth, set by the time they take",
         "the paper's ordering: LaSO at least as good as the perceptron, near or above the semi-CRF in a fraction of "
         "its time; its figures are not at hand; the semi-CRF here learns by AdaGrad, exactly",
         "seconds are of the process, one thread, feature extraction left out (7 s for all sentences)",

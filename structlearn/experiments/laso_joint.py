@@ -48,7 +48,7 @@ def notes(settings: Settings) -> list[str]:
     return [
         "CoNLL-2000 with its parts of speech, which are Brill's and not gold, to be predicted too; F of chunks by "
         "conlleval's rules; a word and its neighbours as features, no part of speech among them",
-        f"an eighth of the training sentences and {PASSES} passes for every learner, settled before any was run; "
+        f"an eighth of the training sentences and {PASSES} passes for every learner, set by the time they take; "
         "nothing was chosen by these test sentences; averaged weights, batches of 16, α = 0.9 as in the paper",
         "the paper's ordering: LaSO > early update > standard update; its figures are not at hand",
         "seconds are of the process, one thread, feature extraction left out",
