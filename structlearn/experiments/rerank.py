@@ -142,7 +142,8 @@ def scoring(name: str, best: Tuned, features: Prepared, test: Sequence[NBest]) -
 def run(settings: Settings) -> Report:
     """Both kinds of lists."""
     size = Size(slices=2, tree_slices=1, folds=2, draws=50) if settings.smoke else Size()
-    tables, told = [], []
+    tables: list[Table] = []
+    told: list[str] = []
     if not settings.smoke:
         outside = read_blocks(settings.corpus("nbest") / "wsj00.nbest.gz")
         tables, told = compare("outside parser, 50 best", outside, size, True)

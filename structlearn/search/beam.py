@@ -80,7 +80,8 @@ class Search(Generic[S]):
                 self._furthest = torch.maximum(self._furthest, u + (good.any(2) * steps).amax(0))
         keys = self.space.keys(state) if self.recombine and not self.space.first_order else None
         ahead = self.space.ahead(state)
-        return _Open(g, *(None if x is None else by_layer(x, reach) for x in (ahead, keys)), good)
+        ahead, keys = (None if x is None else by_layer(x, reach) for x in (ahead, keys))
+        return _Open(g, ahead, keys, good)
 
     def run(self) -> Search[S]:
         """Takes the search to its last layer; itself."""
