@@ -146,7 +146,7 @@ def test_marginals_samples_and_k_best_follow_the_constraint() -> None:
         draws = made.sample(20, torch.Generator().manual_seed(0))
         assert ((draws == 2).sum(-1) == 1).all()
         top, scores = made.topk(3)
-        assert ((top == 2).sum(-1) == 1).flatten()[:-3].all()
+        assert ((top == 2).sum(-1) == (scores > -torch.inf)).all()
         assert (scores[0] >= scores[1]).all()
         assert torch.isfinite(made.entropy()).all()
 
@@ -158,7 +158,7 @@ def test_gradients_reach_scores_and_penalties(method: Any) -> None:
     compiled = sc.Compiled(sc.soft(sc.at_most(1, 1)), 2, method=method)
     made = sc.Constrained(sc.independent(unary), compiled, penalties=penalty)
     value = made.max()
-    assert float(value) == 5.5
+    assert value.tolist() == [5.5]
     value.sum().backward()
     assert unary.grad is not None
     assert penalty.grad is not None
@@ -201,13 +201,13 @@ def test_says_which_of_local_relaxation_and_branching_ran() -> None:
     spans = torch.arange(3).view(1, 3, 1).expand(3, 3, 2)
     unary = torch.zeros(3, 3, 4)
     unary[0, :, 0] = 1.0  # nothing to constrain
-    unary[1, :, 1] = torch.tensor([3.0, 2.0, 1.0])
+    unary[1, :, 1] = torch.tensor([4.0, 1.0, 1.0])
     unary[2, :, 1] = 1.0  # an odd cycle: the relaxation takes a half of each
     cycle = [sc.linear({(i, "A"): 1, (j, "A"): 1}, "<=", 1) for i, j in ((0, 1), (1, 2), (0, 2))]
     whole = cycle[0] & cycle[1] & cycle[2]
     found = sc.Constrained(sc.independent(unary), sc.Compiled(whole, list(NAMES), method="ilp"), spans=spans).solve()
     assert found.path == ("local", "lp", "milp")
-    assert found.score.tolist() == [3.0, 3.0, 1.0]
+    assert found.score.tolist() == [3.0, 4.0, 1.0]
     assert bool(found.optimal.all())
     assert found.gap.tolist() == [0.0, 0.0, 0.0]
     assert "1 by milp" in str(found)

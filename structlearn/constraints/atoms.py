@@ -45,8 +45,7 @@ class NoOverlap(Constraint):
         meet = self._overlap(spans).overlap
         used = ~labels.marks(y, self.none) & (y < labels.count)
         n = y.shape[1]
-        good: Bools = ~(used[:, :, None] & used[:, None, :] & meet[:, :n, :n]).any((1, 2))
-        return good
+        return np.logical_not((used[:, :, None] & used[:, None, :] & meet[:, :n, :n]).any((1, 2)))
 
     def place(self, y: Ints, labels: Labels, spans: Spans | None = None) -> str:
         n = len(y)
@@ -151,12 +150,11 @@ class Implies(Constraint):
             seen = np.zeros_like(has)
             seen[:, 1:] = np.logical_or.accumulate(has, 1)[:, :-1]
         else:
-            seen = has.any(1, keepdims=True)
+            seen = has.any(1)[:, None]
         return labels.marks(y, self.first) & ~seen
 
     def satisfied(self, y: Ints, labels: Labels, spans: Spans | None = None) -> Bools:
-        good: Bools = ~self._broken(y, labels).any(1)
-        return good
+        return np.logical_not(self._broken(y, labels).any(1))
 
     def place(self, y: Ints, labels: Labels, spans: Spans | None = None) -> str:
         t = int(np.flatnonzero(self._broken(y[None], labels)[0])[0])

@@ -72,8 +72,8 @@ class _Solver:
         self.highs = self.highspy.Highs()
         for option, value in (("output_flag", False), ("threads", 1), ("solver", "simplex")):
             self.highs.setOptionValue(option, value)
-        for option, value in (("mip_rel_gap", 0.0), ("mip_abs_gap", 1e-9)):
-            self.highs.setOptionValue(option, value)
+        for option, gap in (("mip_rel_gap", 0.0), ("mip_abs_gap", 1e-9)):
+            self.highs.setOptionValue(option, gap)
 
     def load(self, program: Program, kept: Ints, cost: Floats) -> None:
         """Maximise cost . x over the kept columns, relaxed; rows that cannot bind are left out."""
@@ -258,7 +258,7 @@ def value(y: Ints, instance: Instance, task: Task) -> float:
 
 
 def _in_time(found: Ints | None, instance: Instance, task: Task, bound: float) -> Answer:
-    """The best of what the solver found, the given start and constant outputs that is allowed, improved part by part."""
+    """The best allowed one of what the solver found, the start and constant outputs, improved part by part."""
     hard, (n, c) = And(task.hard), instance.unary.shape
     tries = [np.full(n, label) for label in range(c)]
     tries += [y for y in (found, instance.start, instance.unary.argmax(1)) if y is not None]

@@ -1,7 +1,7 @@
 """What a constraint is: a set of label sequences, said in words and combined with & and |.
 
 A constraint speaks of parts t = 0..N-1, each with one label y_t of C, and where it needs them of the parts' spans. Its
-labels are names or numbers. A subclass answers the same question in up to three ways, and whichever is quickest is used:
+labels are names or numbers. A subclass answers the same question in up to three ways, of which the quickest is used:
 
     satisfied   is y in the set?            for many y at once; enumeration and every check rest on it
     automaton   a DFA that accepts the set  None where there is none, or none that is small

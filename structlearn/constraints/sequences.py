@@ -36,8 +36,7 @@ class Transition(Constraint):
         return labels.marks(y, self.first) & self._refused(labels)[after]
 
     def satisfied(self, y: Ints, labels: Labels, spans: Spans | None = None) -> Bools:
-        good: Bools = ~self._broken(y, labels).any(1)
-        return good
+        return np.logical_not(self._broken(y, labels).any(1))
 
     def place(self, y: Ints, labels: Labels, spans: Spans | None = None) -> str:
         t = int(np.flatnonzero(self._broken(y[None], labels)[0])[0])

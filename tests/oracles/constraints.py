@@ -1,4 +1,4 @@
-"""Constrained outputs by enumeration: every labelling is tested with plain Python and scored one term after the other."""
+"""Constrained outputs by enumeration: every labelling is tested in plain Python and scored term by term."""
 
 from __future__ import annotations
 
