@@ -150,7 +150,7 @@ class Implies(Constraint):
             seen = np.zeros_like(has)
             seen[:, 1:] = np.logical_or.accumulate(has, 1)[:, :-1]
         else:
-            seen = has.any(1)[:, None]
+            seen = np.asarray(has.any(1))[:, None]
         return labels.marks(y, self.first) & ~seen
 
     def satisfied(self, y: Ints, labels: Labels, spans: Spans | None = None) -> Bools:

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from structlearn.constraints.atoms import Allowed
 from structlearn.constraints.automata import DFA
-from structlearn.constraints.language import Constraint, Ints, Labels, split, walk
+from structlearn.constraints.language import Bools, Constraint, Ints, Labels, split, walk
 from structlearn.constraints.products import combined, marked, minimal, refusing
 from structlearn.errors import ArgumentError, InferenceError
 
@@ -73,6 +73,8 @@ class Compiled:
         self.labels = labels if isinstance(labels, Labels) else Labels(labels)
         self.hard, self.soft = split(constraint)
         self.method, self.time_limit, self.threads = method, time_limit, threads
+        self._outputs: dict[int, Ints] = {}
+        self._kept: dict[tuple[int, int], Bools] = {}
         if any(part.needs_spans for part in walk(constraint)) and method == "automaton":
             raise self._cannot("automaton", "it speaks of spans")
 
@@ -102,13 +104,32 @@ class Compiled:
         accept = np.flatnonzero(marks & 1).tolist()
         return Automaton(DFA(torch.from_numpy(steps), accept=accept), torch.from_numpy(broken))
 
-    def outputs(self, n: int) -> Ints | None:
-        """(K, n): outputs of that length among which the allowed ones are, if they are few."""
+    def few(self, n: int) -> bool:
+        """Whether the outputs of that length can be listed."""
+        if any(isinstance(part, Allowed) for part in self.hard.parts):
+            return True
+        return n * np.log(max(self.labels.count, 1)) <= np.log(MAX_OUTPUTS)
+
+    def outputs(self, n: int) -> Ints:
+        """(K, n): outputs of that length among which the allowed ones are; only where they are few."""
+        if n not in self._outputs:
+            self._outputs[n] = self._list(n)
+        return self._outputs[n]
+
+    def kept(self, constraint: Constraint, n: int) -> Bools:
+        """(K,): which of those outputs keep a constraint that speaks of no spans; the empty one keeps all."""
+        key = (id(constraint), n)
+        if key not in self._kept:
+            good = constraint.satisfied(self.outputs(n), self.labels) if n else np.ones(1, dtype=bool)
+            self._kept[key] = good
+        return self._kept[key]
+
+    def _list(self, n: int) -> Ints:
+        if n == 0:
+            return np.empty((1, 0), dtype=np.int64)
         lists = [part for part in self.hard.parts if isinstance(part, Allowed)]
         if lists:
             return min((part.numbers(self.labels, n) for part in lists), key=len)
-        if n * np.log(max(self.labels.count, 1)) > np.log(MAX_OUTPUTS):
-            return None
         grid = np.indices((self.labels.count,) * n).reshape(n, -1).T
         return np.ascontiguousarray(grid, dtype=np.int64)
 
@@ -120,15 +141,15 @@ class Compiled:
             if self.automaton is None:
                 raise self._cannot("automaton", "it is not a regular language with few states")
             return "automaton"
-        listed = self.outputs(n)
+        few = self.few(n)
         if self.method == "enumeration":
-            if listed is None:
+            if not few:
                 raise self._cannot("enumeration", f"{self.labels.count}^{n} outputs are more than {MAX_OUTPUTS}")
             return "enumeration"
-        few = listed is not None and len(listed) <= MAX_OUTPUTS
+        few = few and len(self.outputs(n)) <= MAX_OUTPUTS
         automaton = self.automaton
         if automaton is not None and automaton.pairs <= MAX_PAIRS:
-            return "enumeration" if few and listed is not None and len(listed) < automaton.pairs**2 else "automaton"
+            return "enumeration" if few and len(self.outputs(n)) < automaton.pairs**2 else "automaton"
         return "enumeration" if few else "ilp"
 
     def _cannot(self, method: str, why: str) -> InferenceError:

@@ -13,7 +13,6 @@ from torch import Tensor
 
 from structlearn.constraints.compiled import Compiled
 from structlearn.constraints.language import Bools, Constraint, Ints, Spans
-from structlearn.errors import ArgumentError
 from structlearn.structures.base import PAD
 from structlearn.structures.candidates import Candidates
 from structlearn.structures.chain import ChainPotentials, LinearChain
@@ -33,19 +32,12 @@ class EnumeratedChain:
         self.chain, self.compiled, self.spans, self.penalties = chain, compiled, spans, penalties
         lengths = chain.mask.sum(1).cpu().numpy()
         count = compiled.labels.count
-        tables: dict[int, Ints] = {}
-        for n in np.unique(lengths).tolist():
-            listed = compiled.outputs(n)
-            if listed is None:
-                raise ArgumentError("method", "few outputs", f"{count}^{n}", "use method='auto'")
-            padded = np.full((len(listed), chain.unary.shape[1]), count)
-            padded[:, :n] = listed
-            tables[n] = padded
+        tables = {n: compiled.outputs(n) for n in np.unique(lengths).tolist()}
         size = max((len(table) for table in tables.values()), default=0)
         outputs = np.full((max(size, 1), len(lengths), chain.unary.shape[1]), count)
         real = np.zeros((max(size, 1), len(lengths)), dtype=bool)
         for b, n in enumerate(lengths.tolist()):
-            outputs[: len(tables[n]), b], real[: len(tables[n]), b] = tables[n], True
+            outputs[: len(tables[n]), b, :n], real[: len(tables[n]), b] = tables[n], True
         self._outputs, self._lengths = outputs, lengths
         allowed = torch.from_numpy(self._holds(compiled.hard, tables) & real)
         labels = torch.from_numpy(np.where(outputs == count, 0, outputs)).to(chain.unary.device)
@@ -60,7 +52,7 @@ class EnumeratedChain:
         if not constraint.needs_spans:
             good = np.zeros(self._outputs.shape[:2], dtype=bool)
             for n, table in tables.items():
-                kept = constraint.satisfied(table, self.compiled.labels) if n else np.ones(len(table), dtype=bool)
+                kept = self.compiled.kept(constraint, n)
                 good[: len(table), self._lengths == n] = kept[:, None]
             return good
         rows = [self._outputs[:, b] for b in range(self._outputs.shape[1])]

@@ -16,7 +16,7 @@ class Solution:
         y: (B, N) labels, -100 where padded, and in rows for which nothing was found.
         score: (B,) s(y), penalties of soft constraints included; -inf for such rows.
         path: how each instance was solved: "automaton", "enumeration"; of the 0/1 programs "local" (the best label of
-            each part broke no constraint), "lp" (the relaxation was whole), "milp" (branching), "stopped" (out of time).
+            each part broke no constraint), "lp" (the relaxation was whole), "milp" (it branched), "stopped" (no time).
         optimal: (B,) bool: proven best, or proven that there is none.
         bound: (B,) no allowed output scores more.
     """
