@@ -21,6 +21,7 @@
 #include <numeric>
 #include <vector>
 
+#include "batch.h"
 #include "parallel.h"
 #include "rows.h"
 
@@ -121,7 +122,7 @@ template <class F>
 inline void for_pairs(const AlignmentArgs& a, int64_t cells_worth_a_thread, F&& body) {
   int64_t work = 0;
   const std::vector<int64_t> order = by_cost(a, &work);
-  const int threads = work < cells_worth_a_thread ? 1 : int(std::max<int64_t>(1, std::min(a.threads, a.B)));
+  const int threads = workers_for(work, a.threads, a.B, cells_worth_a_thread);
   parallel_for(a.B, threads, [&](int64_t i, int worker) { body(order[i], worker); });
 }
 

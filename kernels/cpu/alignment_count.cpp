@@ -5,6 +5,7 @@
 #include <memory>
 
 #include "alignment.h"
+#include "counted.h"
 
 namespace sl {
 namespace {
@@ -192,16 +193,9 @@ int64_t best_by_count(const AlignmentArgs* args, const CountSteps& steps, int64_
     s.pair.set(*args, b);
     T* scores = table + b * S;
     s.chart.fill(s.pair, steps, args->open_x, S, scores);
-    T best = kNegInf<T>;
-    int64_t at = 0;
-    for (int64_t g = 0; g < S; ++g) {
-      if (scores[g] == kNegInf<T>) continue;
-      const T x = offset[b * S + g] + slope[b * S + g] * scores[g];
-      if (x > best) best = x, at = g;
-    }
-    index[b] = at, value[b] = best;
+    index[b] = pick(scores, offset + b * S, slope + b * S, S, value + b);
     s.ops.clear();
-    if (best > kNegInf<T>) s.chart.trace(at, &s.ops);
+    if (value[b] > kNegInf<T>) s.chart.trace(index[b], &s.ops);
     int64_t* out = path + b * width;
     std::copy(s.ops.begin(), s.ops.end(), out);
     std::fill(out + s.ops.size(), out + width, kPadOp);

@@ -2,10 +2,7 @@
 //
 //   s(y) = start[y_0] + sum_t unary[t][y_t] + sum_{t>0} transition[t-1][y_{t-1}][y_t] + end[y_last]
 #pragma once
-#include <cstdint>
-#include <numeric>
-#include <vector>
-
+#include "batch.h"
 #include "parallel.h"
 #include "rows.h"
 
@@ -34,9 +31,7 @@ struct Chain {
 
   // Groups hold at most `most` sequences, one where each has matrices of its own.
   explicit Chain(const ChainArgs& a, int64_t most = kRows)
-      : args(a), B(a.B), N(a.N), C(a.C), Cp(padded<T>(a.C)), start(static_cast<const T*>(a.start)), end(static_cast<const T*>(a.end)), order(a.B) {
-    if (a.lengths) sort_by_length();
-    else std::iota(order.begin(), order.end(), int64_t(0));
+      : args(a), B(a.B), N(a.N), C(a.C), Cp(padded<T>(a.C)), start(static_cast<const T*>(a.start)), end(static_cast<const T*>(a.end)), order(by_falling_length(a.lengths, a.B, a.N)) {
     int64_t total = 0;
     for (int64_t b = 0; b < B; ++b) total += length(b);
     work = total * C * C;
@@ -45,14 +40,6 @@ struct Chain {
       group_size = std::max<int64_t>(1, rounds ? (each + rounds - 1) / rounds : 1);
     }
     groups = (B + group_size - 1) / group_size;
-  }
-
-  // Longest first, rows of equal length in their order: by counting, since there are no more lengths than positions.
-  void sort_by_length() {
-    std::vector<int64_t> place(N + 2);
-    for (int64_t b = 0; b < B; ++b) ++place[N - args.lengths[b] + 1];
-    for (int64_t n = 0; n < N; ++n) place[n + 1] += place[n];
-    for (int64_t b = 0; b < B; ++b) order[place[N - args.lengths[b]]++] = b;
   }
 
   bool shared() const { return args.shared; }
@@ -76,10 +63,9 @@ struct Chain {
     if (n && end && y[n - 1] != z[n - 1]) sum += end[y[n - 1]] - end[z[n - 1]];
     return sum;
   }
-  // Below some ten microseconds of work a second thread brings nothing; below some fifty, waking one that
-  // sleeps does not.
-  int workers() const { return work < 40000 ? 1 : int(std::max<int64_t>(1, std::min(args.threads, B))); }
-  bool small() const { return work < 150000; }
+  // Below some ten microseconds of work a second thread brings nothing even if it is awake.
+  int workers() const { return workers_for(work, args.threads, B, 40000); }
+  bool small() const { return work < kWorthWaking; }
 };
 
 }  // namespace sl

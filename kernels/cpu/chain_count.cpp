@@ -9,7 +9,7 @@ int64_t best_by_count(const ChainArgs* args, const int32_t* unary_step, CountArg
   const Chain<T> chain(*args, 1);
   const int64_t cells = chain.N * chain.C;
   if (unary_step && chain.B * cells > 0) count.most_unary_step = *std::max_element(unary_step, unary_step + chain.B * cells);
-  const int64_t chunks = chain.work * count.size < 150000 ? 1 : std::max<int64_t>(1, std::min(args->threads, chain.B));
+  const int64_t chunks = workers_for(chain.work * count.size, args->threads, chain.B);
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     CountedRow<T> row(chain, count);
     for (int64_t i = chunk; i < chain.B; i += chunks) row.run(chain.order[i], unary_step ? unary_step + chain.order[i] * cells : nullptr);

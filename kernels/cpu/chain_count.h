@@ -9,6 +9,7 @@
 // Only values of g that labellings of t + 1 positions can reach are touched.
 #pragma once
 #include "chain.h"
+#include "counted.h"
 
 namespace sl {
 
@@ -55,16 +56,8 @@ class CountedRow {
           for (int64_t g = 0; g + shift < S_; ++g) table[g + shift] = std::max(table[g + shift], from[g] + end(c));
         }
     }
-    T best = kNegInf<T>;
-    int64_t arg = 0;
-    for (int64_t g = 0; g < S_; ++g) {
-      if (table[g] == kNegInf<T>) continue;
-      const T x = args_.offset[b * S_ + g] + args_.slope[b * S_ + g] * table[g];
-      if (x > best) best = x, arg = g;
-    }
-    args_.index[b] = arg;
-    args_.value[b] = best;
-    if (n && best > kNegInf<T>) trace(n, arg, y);
+    args_.index[b] = pick(table, args_.offset + b * S_, args_.slope + b * S_, S_, args_.value + b);
+    if (n && args_.value[b] > kNegInf<T>) trace(n, args_.index[b], y);
   }
 
  private:

@@ -104,14 +104,15 @@ class Lanes {
     rows_ = rows, count_ = count;
     longest_ = chain_.length(rows[0]);
     alpha_.resize(std::max<int64_t>(longest_, 1) * C_ * L), weight_.resize(std::max<int64_t>(longest_, 1) * C_ * L);
-    alignas(kBytes) T lengths[L] = {};
-    for (int i = 0; i < count; ++i) lengths[i] = T(chain_.length(rows[i]));
+    IVec<T> lengths{};
+    for (int i = 0; i < count; ++i) lengths[i] = chain_.length(rows[i]);
     forward();
     bool careful[L] = {};
     for (int i = 0; i < count; ++i) careful[i] = !ok_[i];
     for (bool again = true; again;) {
-      for (int i = 0; i < count; ++i) lengths[i] = careful[i] ? T(0) : lengths[i];
-      const V failed = backward(load(lengths));
+      for (int i = 0; i < count; ++i)
+        if (careful[i]) lengths[i] = 0;
+      const V failed = backward(lengths);
       again = false;
       for (int i = 0; i < count; ++i)
         if (failed[i] != 0) careful[i] = again = true;
@@ -197,7 +198,7 @@ class Lanes {
 
   // For lanes of the given lengths, 0 for those to leave out. Lanes in which a sum fell below kSafe are
   // not 0 in the result.
-  V backward(V lengths) {
+  V backward(IVec<T> lengths) {
     V beta[kMostLaneLabels], failed{}, scale = splat<T>(1);
     alignas(kBytes) T message[kMostLaneLabels * L], marginal[kMostLaneLabels * L], unused[kMostLaneLabels];
     outer_.reset();
@@ -207,7 +208,7 @@ class Lanes {
     for (int i = 0; i < L; ++i) to[i] = unused;
     int active = 0;
     for (int64_t t = longest_ - 1; t >= 0; --t) {
-      const IVec<T> on = lengths > T(t), begins = lengths == T(t + 1);
+      const IVec<T> on = lengths > int(t), begins = lengths == int(t + 1);
       V total{};
       for (int64_t c = 0; c < C_; ++c) {
         beta[c] = begins ? splat<T>(last_[c]) : beta[c];

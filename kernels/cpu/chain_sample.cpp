@@ -2,24 +2,10 @@
 //   P(y_t = p | y_{t+1} = c) ~ exp(a_t[p] + T[p][c])
 // by inverse CDF: the lowest p whose cumulative probability exceeds the given uniform number.
 #include "chain_log.h"
+#include "draw.h"
 
 namespace sl {
 namespace {
-
-template <class T, class F>
-int64_t draw(int64_t C, T uniform, std::vector<T>& weight, F&& score) {
-  T top = kNegInf<T>, sum = 0, below = 0;
-  for (int64_t c = 0; c < C; ++c) top = std::max(top, weight[c] = score(c));
-  for (int64_t c = 0; c < C; ++c) sum += weight[c] = std::exp(weight[c] - top);
-  int64_t last = 0;
-  for (int64_t c = 0; c < C; ++c) {
-    if (weight[c] == 0) continue;
-    last = c;
-    below += weight[c];
-    if (below > uniform * sum) return c;
-  }
-  return last;
-}
 
 template <class T>
 int64_t sample(const ChainArgs* args, const T* uniform, int64_t S, int64_t* labels) {
@@ -36,9 +22,9 @@ int64_t sample(const ChainArgs* args, const T* uniform, int64_t S, int64_t* labe
         const T* r = uniform + (s * B + b) * N;
         std::fill_n(y, N, kPadLabel);
         if (n == 0 || row.log_z == kNegInf<double>) continue;
-        y[n - 1] = draw(C, r[n - 1], weight, [&](int64_t c) { return row.alpha(n - 1)[c] + (chain.end ? chain.end[c] : T(0)); });
+        y[n - 1] = draw_by_score(weight.data(), C, r[n - 1], [&](int64_t c) { return row.alpha(n - 1)[c] + (chain.end ? chain.end[c] : T(0)); });
         for (int64_t t = n - 2; t >= 0; --t)
-          y[t] = draw(C, r[t], weight, [&](int64_t p) { return row.alpha(t)[p] + chain.transition(b, t)[p * C + y[t + 1]]; });
+          y[t] = draw_by_score(weight.data(), C, r[t], [&](int64_t p) { return row.alpha(t)[p] + chain.transition(b, t)[p * C + y[t + 1]]; });
       }
     }
   });

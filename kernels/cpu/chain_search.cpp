@@ -135,7 +135,7 @@ template <class T>
 int64_t search(const ChainArgs* args, const SearchArgs<T>& s) {
   const Chain<T> chain(*args, 1);
   const int64_t passes = s.rounds ? 8 : s.size;  // of work a row: some rounds of Viterbi, or one pass a count
-  const int64_t chunks = chain.work * passes < 150000 ? 1 : std::max<int64_t>(1, std::min(args->threads, chain.B));
+  const int64_t chunks = workers_for(chain.work * passes, args->threads, chain.B);
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     // One search a chunk: rates, trial labels and scratch are its own.
     ChainArgs own = *args;

@@ -77,15 +77,7 @@ struct Viterbi {
 
   int64_t before(int64_t b, int64_t t, const T* a, int64_t c) const {
     T best;
-    if (chain.shared()) return argmax_sum(a, into.data + c * Cp, C, &best);
-    const T* matrix = chain.transition(b, t);
-    int64_t arg = 0;
-    best = kNegInf<T>;
-    for (int64_t p = 0; p < C; ++p) {
-      const T x = a[p] + matrix[p * C + c];
-      if (x > best) best = x, arg = p;
-    }
-    return arg;
+    return chain.shared() ? argmax_sum(a, into.data + c * Cp, C, &best) : argmax_column(a, chain.transition(b, t), C, c);
   }
 
   void lower(int64_t b, int64_t t, T* a, int64_t stride = 1) const {

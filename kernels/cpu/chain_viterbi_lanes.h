@@ -33,8 +33,8 @@ class ViterbiLanes {
     const int64_t longest = chain_.length(rows[0]), step = C_ * L;
     s.alpha.resize(longest * step), s.path.resize(longest * L);
     alignas(kBytes) static const T zeros[kMostLaneLabels] = {};
-    alignas(kBytes) T lengths[L] = {};
-    for (int i = 0; i < count; ++i) lengths[i] = T(chain_.length(rows[i]));
+    IVec<T> lengths{};
+    for (int i = 0; i < count; ++i) lengths[i] = chain_.length(rows[i]);
     V best = splat<T>(kNegInf<T>);
     IVec<T> last{};
     const T* from[L];
@@ -49,13 +49,12 @@ class ViterbiLanes {
       else if (chain_.start)
         for (int64_t c = 0; c < C_; ++c) store(now + c * L, chain_.start[c] + load(now + c * L));
       for (int i = 0; i < active; ++i) lower(rows[i], t, now + i, L);
-      if (t + 1 == chain_.length(rows[active - 1])) close(now, load(lengths) == T(t + 1), &best, &last);
+      if (t + 1 == chain_.length(rows[active - 1])) close(now, lengths == int(t + 1), &best, &last);
     }
 
     IVec<T> y{};
     for (int64_t t = longest - 1; t >= 0; --t) {
-      const V n = load(lengths);
-      const IVec<T> ends = n == T(t + 1), inside = n > T(t + 1);
+      const IVec<T> ends = lengths == int(t + 1), inside = lengths > int(t + 1);
       y = ends ? last : (inside ? before(s.alpha.data + t * step, y) : y);
       std::memcpy(s.path.data + t * L, &y, sizeof y);
     }

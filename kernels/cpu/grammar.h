@@ -4,8 +4,7 @@
 //   a[i][j][A] = spans[i][j][A] (x) (+)_{r: A -> B C} rules[r] (x) (+)_k a[i][k][B] (x) a[k+1][j][C]
 //   total = (+)_A a[0][n-1][A] (x) roots[A]
 #pragma once
-#include <numeric>
-
+#include "batch.h"
 #include "chain_scaled.h"
 #include "parallel.h"
 #include "rows.h"
@@ -31,9 +30,7 @@ struct CFG {
   const int64_t B, N, P, NT, S, R;
   std::vector<int64_t> order;  // sentences by falling length, so that the last ones to finish are short
 
-  explicit CFG(const GrammarArgs& a) : args(a), B(a.B), N(a.N), P(a.P), NT(a.NT), S(a.NT + a.P), R(a.R), order(a.B), is_right_(S, 0) {
-    std::iota(order.begin(), order.end(), int64_t(0));
-    if (a.lengths) std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return a.lengths[i] > a.lengths[j]; });
+  explicit CFG(const GrammarArgs& a) : args(a), B(a.B), N(a.N), P(a.P), NT(a.NT), S(a.NT + a.P), R(a.R), order(by_falling_length(a.lengths, a.B, a.N)), is_right_(S, 0) {
     for (int64_t q = 0; q < pairs(); ++q) is_right_[a.pair_right[q]] = 1;
   }
   int64_t length(int64_t b) const { return args.lengths ? args.lengths[b] : N; }

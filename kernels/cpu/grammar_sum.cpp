@@ -1,4 +1,5 @@
 // log Z of each sentence, its gradient, the derivative of that gradient along a direction, and draws.
+#include "draw.h"
 #include "grammar_dense_sum.h"
 #include "grammar_sum.h"
 
@@ -177,18 +178,7 @@ class Sampler {
  private:
   void clear() { choices_.clear(), weights_.clear(); }
   void offer(int64_t choice, T weight) { choices_.push_back(choice), weights_.push_back(weight); }
-  int64_t pick(T uniform) const {
-    T sum = 0, below = 0;
-    for (const T w : weights_) sum += w;
-    int64_t last = 0;
-    for (size_t c = 0; c < weights_.size(); ++c) {
-      if (weights_[c] == 0) continue;
-      last = choices_[c];
-      below += weights_[c];
-      if (below > uniform * sum) break;
-    }
-    return last;
-  }
+  int64_t pick(T uniform) const { return choices_.empty() ? 0 : choices_[sl::draw(weights_.data(), int64_t(weights_.size()), uniform)]; }
   void draw(int64_t b, const T* uniform, int64_t* y) {
     const int64_t N = cfg_.N, n = run_.words();
     clear();

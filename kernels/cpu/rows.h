@@ -198,6 +198,18 @@ inline void step_once(const T* a, const T* e, int64_t size, F&& finish) {
   }
 }
 
+// Lowest p with the largest a[p] + matrix[p][c], for a (C, C) matrix used once; 0 if all are -inf.
+template <class T>
+inline int64_t argmax_column(const T* a, const T* matrix, int64_t C, int64_t c) {
+  int64_t arg = 0;
+  T best = kNegInf<T>;
+  for (int64_t p = 0; p < C; ++p) {
+    const T x = a[p] + matrix[p * C + c];
+    if (x > best) best = x, arg = p;
+  }
+  return arg;
+}
+
 // Lowest index of the largest of n sums a[i] + b[i]; both rows are padded to whole vectors, with
 // -inf in the padding of a. An all -inf row gives 0.
 template <class T>

@@ -6,10 +6,7 @@
 //   b_0[c] = 1,  b_t[c] = (+)_p a_t[p] (x) transition[p][c],  a_t[c] = (+)_w b_{t-w-1}[c] (x) segments[t-w-1][w][c].
 // A position costs C^2 + W C; the kernels differ in what (+) and (x) are.
 #pragma once
-#include <cstdint>
-#include <numeric>
-#include <vector>
-
+#include "batch.h"
 #include "parallel.h"
 #include "rows.h"
 
@@ -36,9 +33,7 @@ struct Semi {
   int64_t group_size = 1, groups = 0, work = 0;
 
   explicit Semi(const SemiArgs& a, bool grouped = true)
-      : args(a), B(a.B), N(a.N), W(a.W), C(a.C), Cp(padded<T>(a.C)), order(a.B) {
-    std::iota(order.begin(), order.end(), int64_t(0));
-    if (a.lengths) std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return a.lengths[i] > a.lengths[j]; });
+      : args(a), B(a.B), N(a.N), W(a.W), C(a.C), Cp(padded<T>(a.C)), order(by_falling_length(a.lengths, a.B, a.N)) {
     int64_t total = 0;
     for (int64_t b = 0; b < B; ++b) total += length(b);
     work = total * C * (C + W);
@@ -59,8 +54,7 @@ struct Semi {
   const T* transition(int64_t b, int64_t t) const {  // into a segment that starts at t >= 1
     return static_cast<const T*>(args.transition) + b * args.transition_b + (t - 1) * args.transition_n;
   }
-  // As for chains: waking a worker costs about as much as this many cells.
-  int workers() const { return work < 150000 ? 1 : int(std::max<int64_t>(1, std::min(args.threads, B))); }
+  int workers() const { return workers_for(work, args.threads, B); }
 };
 
 // Row b's segments into y: -1 throughout, starts to be filled in by the caller, padding after n.

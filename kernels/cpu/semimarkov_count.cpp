@@ -4,6 +4,7 @@
 // A chart row holds all S values of the statistics for one label at one position, so that a segment is
 // a shifted vector operation over g, and the maximum over labels is the register-blocked (max, +)
 // product of rows.h: T^T by the chart. Limited by loads and stores of the chart, W of them a cell.
+#include "counted.h"
 #include "semimarkov.h"
 
 namespace sl {
@@ -46,16 +47,8 @@ class CountedRow {
       for (int64_t c = 0; c < C_; ++c)
         for (int64_t g = 0; g < S_; ++g) table[g] = std::max(table[g], a(n, c)[g]);
     }
-    T best = kNegInf<T>;
-    int64_t arg = 0;
-    for (int64_t g = 0; g < S_; ++g) {
-      if (table[g] == kNegInf<T>) continue;
-      const T x = args_.offset[b * S_ + g] + args_.slope[b * S_ + g] * table[g];
-      if (x > best) best = x, arg = g;
-    }
-    args_.index[b] = arg;
-    args_.value[b] = best;
-    if (n && best > kNegInf<T>) trace(n, arg, y);
+    args_.index[b] = pick(table, args_.offset + b * S_, args_.slope + b * S_, S_, args_.value + b);
+    if (n && args_.value[b] > kNegInf<T>) trace(n, args_.index[b], y);
   }
 
  private:
@@ -163,7 +156,7 @@ class CountedRow {
 template <class T>
 int64_t best_by_count(const SemiArgs* args, const CountArgs<T>& count) {
   const Semi<T> semi(*args, false);
-  const int64_t chunks = semi.work * count.size < 150000 ? 1 : std::max<int64_t>(1, std::min(args->threads, semi.B));
+  const int64_t chunks = workers_for(semi.work * count.size, args->threads, semi.B);
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     CountedRow<T> row(semi, count);
     for (int64_t i = chunk; i < semi.B; i += chunks) row.run(semi.order[i]);

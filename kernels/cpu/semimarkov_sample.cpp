@@ -3,24 +3,10 @@
 //   P(c ends before t | c' starts at t) ~ exp(a_t[c] + T[c][c']),   P(w | c, t) ~ exp(b_{t-w-1}[c] + s[t-w-1][w][c])
 // by inverse CDF: the lowest index whose cumulative probability exceeds the given uniform number.
 #include "semimarkov_log.h"
+#include "draw.h"
 
 namespace sl {
 namespace {
-
-template <class T, class F>
-int64_t draw(int64_t count, T uniform, std::vector<T>& weight, F&& score) {
-  T top = kNegInf<T>, sum = 0, below = 0;
-  for (int64_t i = 0; i < count; ++i) top = std::max(top, weight[i] = score(i));
-  for (int64_t i = 0; i < count; ++i) sum += weight[i] = std::exp(weight[i] - top);
-  int64_t last = 0;
-  for (int64_t i = 0; i < count; ++i) {
-    if (weight[i] == 0) continue;
-    last = i;
-    below += weight[i];
-    if (below > uniform * sum) return i;
-  }
-  return last;
-}
 
 // uniform (S, B, N, 2): for the segment that ends at position t - 1, its label and its width.
 template <class T>
@@ -42,8 +28,8 @@ int64_t sample(const SemiArgs* args, const T* uniform, int64_t S, int64_t* codes
         for (int64_t t = n, next = -1; t > 0;) {
           const T* matrix = next < 0 ? nullptr : semi.transition(b, t);
           const T* ending = row.ending(t);
-          const int64_t c = draw(C, r[2 * t - 2], weight, [&](int64_t p) { return matrix ? ending[p] + matrix[p * C + next] : ending[p]; });
-          const int64_t w = draw(std::min(W, t), r[2 * t - 1], weight, [&](int64_t k) {
+          const int64_t c = draw_by_score(weight.data(), C, r[2 * t - 2], [&](int64_t p) { return matrix ? ending[p] + matrix[p * C + next] : ending[p]; });
+          const int64_t w = draw_by_score(weight.data(), std::min(W, t), r[2 * t - 1], [&](int64_t k) {
             return row.alive(t - k - 1) ? row.weight(semi, t - k - 1, t, c) : kNegInf<T>;
           });
           t -= w + 1;

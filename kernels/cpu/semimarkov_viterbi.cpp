@@ -45,15 +45,7 @@ struct Viterbi {
 
   int64_t before(int64_t row, int64_t t, const T* a, int64_t c) const {
     T best;
-    if (semi.shared()) return argmax_sum(a, into.data + c * Cp, C, &best);
-    const T* matrix = semi.transition(row, t);
-    int64_t arg = 0;
-    best = kNegInf<T>;
-    for (int64_t p = 0; p < C; ++p) {
-      const T x = a[p] + matrix[p * C + c];
-      if (x > best) best = x, arg = p;
-    }
-    return arg;
+    return semi.shared() ? argmax_sum(a, into.data + c * Cp, C, &best) : argmax_column(a, semi.transition(row, t), C, c);
   }
 
   void trace(int64_t row, int64_t n, const T* a, const T* b) {

@@ -3,8 +3,7 @@
 //   s(y) = sum over the spans i..j of the tree of spans[i][j][label]
 //   a[i][j] = (+)_l spans[i][j][l] (x) (+)_k a[i][k] (x) a[k+1][j]
 #pragma once
-#include <numeric>
-
+#include "batch.h"
 #include "chain_scaled.h"
 #include "parallel.h"
 #include "rows.h"
@@ -50,9 +49,7 @@ struct SpanTree {
   int64_t groups;
   double work = 0;
 
-  explicit SpanTree(const SpanTreeArgs& a) : args(a), B(a.B), N(a.N), L(a.L), order(a.B), groups((a.B + a.group - 1) / a.group) {
-    std::iota(order.begin(), order.end(), int64_t(0));
-    if (a.lengths) std::stable_sort(order.begin(), order.end(), [&](int64_t i, int64_t j) { return a.lengths[i] > a.lengths[j]; });
+  explicit SpanTree(const SpanTreeArgs& a) : args(a), B(a.B), N(a.N), L(a.L), order(by_falling_length(a.lengths, a.B, a.N)), groups((a.B + a.group - 1) / a.group) {
     for (int64_t b = 0; b < B; ++b) work += double(length(b)) * double(length(b)) * double(length(b) + 3 * L);
   }
   int64_t length(int64_t b) const { return args.lengths ? args.lengths[b] : N; }

@@ -2,6 +2,7 @@
 //   P(k | i, j) = I[i][k] I[k+1][j] / S[i][j],   P(l | i, j) ~ exp(spans[i][j][l])
 // by inverse CDF: the lowest k or l whose cumulative probability exceeds the given uniform number.
 // The t-th span of a tree in preorder uses the t-th pair of numbers: label, split.
+#include "draw.h"
 #include "span_tree_sum.h"
 
 namespace sl {
@@ -28,18 +29,7 @@ class Sampler {
   }
 
  private:
-  int64_t pick(int64_t n, T uniform) const {
-    T sum = 0, below = 0;
-    for (int64_t c = 0; c < n; ++c) sum += weight_[c];
-    int64_t last = 0;
-    for (int64_t c = 0; c < n; ++c) {
-      if (weight_[c] == 0) continue;
-      last = c;
-      below += weight_[c];
-      if (below > uniform * sum) return c;
-    }
-    return last;
-  }
+  int64_t pick(int64_t n, T uniform) const { return sl::draw(weight_.data(), n, uniform); }
 
   void draw(const SpanTreeChart<T>& c, int64_t b, int64_t r, const T* uniform, int64_t* y) {
     const Diagonals& d = run_.diagonals;

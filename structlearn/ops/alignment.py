@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import LabelError
+from structlearn.ops._derivatives import given
 from structlearn.ops._library import kernel
 from structlearn.ops._register import operator
 
@@ -176,18 +177,10 @@ def _score_backward_fake(*args: Any) -> tuple[Tensor, ...]:
     return gradient_outputs(args)
 
 
-def given(args: Any, directions: Any) -> list[Tensor | None]:
-    """One direction a potential, 0 where autograd has none."""
-    return [
-        None if x is None else (torch.zeros(x.shape, dtype=x.dtype, device=x.device) if d is None else d)
-        for x, d in zip(args[:5], directions, strict=True)
-    ]
-
-
 def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
     """The counts are linear in grad alone: their derivative along directions is the directions' score."""
     args, (path,) = saved(ctx)
-    return *(None,) * (COUNT + 1), score(*given(args, directions), *args[5:], path)
+    return *(None,) * (COUNT + 1), score(*given(args[:5], directions), *args[5:], path)
 
 
 def _kbest(*args: Any) -> tuple[Tensor, Tensor]:

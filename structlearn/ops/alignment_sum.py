@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structlearn.errors import DerivativeError
+from structlearn.ops._derivatives import finite, given, no_third, require_second
 from structlearn.ops._library import kernel
 from structlearn.ops._register import operator
 from structlearn.ops.alignment import (
@@ -17,7 +17,6 @@ from structlearn.ops.alignment import (
     _gpu,
     _width,
     call,
-    given,
     gradient_outputs,
     gradients,
     save,
@@ -87,14 +86,8 @@ def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _backward_grad(ctx: Any, *directions: Tensor | None) -> Any:
     args, (grad,) = saved(ctx)
-    if ctx.backend == "triton":
-        raise DerivativeError(
-            "backend",
-            "'cpu' or 'reference' for a second derivative of log_partition",
-            "'triton'",
-            "pass backend='reference'",
-        )
-    along, *curvature = second(*args, grad, *given(args, directions))
+    require_second(ctx.backend)
+    along, *curvature = second(*args, grad, *given(args[:5], directions))
     return *gradients(args, curvature), None, None, along, None
 
 
@@ -114,18 +107,10 @@ def _second_fake(*args: Any) -> tuple[Tensor, ...]:
     return args[0].new_empty(args[0].shape[0]), *gradient_outputs(args)
 
 
-def _no_third(ctx: Any, *grads: Any) -> Any:
-    raise DerivativeError("log_partition", "at most two derivatives", "a third", "pass backend='reference' for more")
-
-
-def _finite(args: Any) -> list[Tensor | None]:
-    return [None if x is None else x.masked_fill(x == float("-inf"), 0.0) for x in args[:5]]
-
-
 def _entropy(*args: Any) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
     out = _entropy_fake(*args)
-    call("entropy", args, *_dense(_finite(args)), out)
+    call("entropy", args, *finite(args[:5]), out)
     return out
 
 
@@ -142,7 +127,7 @@ def _entropy_backward(ctx: Any, grad: Tensor | None) -> Any:
     if grad is None:
         return (None,) * COUNT
     # d(log Z - <m, s>) = m - m - (d^2 log Z) s, with m the marginals.
-    _, *curvature = second(*args, -grad, *_finite(args))
+    _, *curvature = second(*args, -grad, *finite(args[:5]))
     return gradients(args, curvature)
 
 
@@ -165,7 +150,7 @@ second = operator(
     _second,
     _second_fake,
     setup_context=lambda ctx, inputs, output: None,
-    backward=_no_third,
+    backward=no_third,
 )
 backward = operator(
     f"alignment_backward({ARGS}, Tensor log_z, Tensor kept, Tensor grad, str backend) -> {FIVE}",

@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structlearn.errors import DerivativeError, LabelError
+from structlearn.errors import LabelError
+from structlearn.ops._derivatives import finite, given, no_third, require_second
 from structlearn.ops._library import kernel
 from structlearn.ops._register import operator
 
@@ -200,18 +201,10 @@ def _counts_context(ctx: Any, inputs: Any, output: Any) -> None:
     ctx.save_for_backward(*inputs[:6])
 
 
-def _given(args: Any, directions: Any) -> list[Tensor | None]:
-    """One direction a potential, 0 where autograd has none."""
-    return [
-        None if x is None else (torch.zeros_like(x) if d is None else d)
-        for x, d in zip(args[:4], directions, strict=True)
-    ]
-
-
 def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
     """The counts are linear in grad alone: their derivative along directions is the directions' score."""
     *args, labels = ctx.saved_tensors
-    along = score(*_given(args, directions), args[4], labels.clamp(min=0))
+    along = score(*given(args[:4], directions), args[4], labels.clamp(min=0))
     infeasible = (labels[..., :1] < 0).any(-1)
     return *(None,) * 6, along.masked_fill(infeasible, 0.0)
 
@@ -257,7 +250,7 @@ def _difference_context(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _difference_grad(ctx: Any, *directions: Tensor | None) -> Any:
     *args, y, z = ctx.saved_tensors
-    first, second_ = score(*_given(args, directions), args[4], torch.stack([y, z])).unbind(0)
+    first, second_ = score(*given(args[:4], directions), args[4], torch.stack([y, z])).unbind(0)
     return *(None,) * 7, first - second_
 
 
@@ -311,10 +304,8 @@ def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _backward_grad(ctx: Any, *directions: Tensor | None) -> Any:
     *args, grad = ctx.saved_tensors
-    if ctx.backend == "triton":
-        expected = "'cpu' or 'reference' for a second derivative of log_partition"
-        raise DerivativeError("backend", expected, "'triton'", "pass backend='reference'")
-    along, *curvature = second(*args, grad, *_given(args, directions))
+    require_second(ctx.backend)
+    along, *curvature = second(*args, grad, *given(args[:4], directions))
     return *_gradients(args, curvature), None, None, along, None
 
 
@@ -335,12 +326,8 @@ def _second_fake(*args: Any) -> tuple[Tensor, ...]:
 def _entropy(*tensors: Any) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
     out: Tensor = tensors[0].new_empty(tensors[0].shape[0])
-    call("entropy", tensors, *_finite(tensors), out)
+    call("entropy", tensors, *finite(tensors[:4]), out)
     return out
-
-
-def _finite(tensors: Any) -> list[Tensor | None]:
-    return [None if x is None else x.masked_fill(x == float("-inf"), 0.0).contiguous() for x in tensors[:4]]
 
 
 def _entropy_fake(unary: Tensor, *rest: Any) -> Tensor:
@@ -356,12 +343,8 @@ def _entropy_backward(ctx: Any, grad: Tensor | None) -> Any:
     if grad is None:
         return (None,) * 5
     # d(log Z - <m, s>) = m - m - (d^2 log Z) s, with m the marginals.
-    _, *curvature = second(*args, -grad, *_finite(args))
+    _, *curvature = second(*args, -grad, *finite(args[:4]))
     return _gradients(args, curvature)
-
-
-def _no_third(ctx: Any, *grads: Any) -> Any:
-    raise DerivativeError("log_partition", "at most two derivatives", "a third", "pass backend='reference' for more")
 
 
 def _kbest(*args: Any) -> tuple[Tensor, Tensor]:
@@ -425,7 +408,7 @@ second = operator(
     _second,
     _second_fake,
     setup_context=lambda ctx, inputs, output: None,
-    backward=_no_third,
+    backward=no_third,
 )
 backward = operator(
     f"chain_backward({ARGS}, Tensor alpha, Tensor log_z, Tensor grad, str backend) -> {_FOUR}",

@@ -13,7 +13,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structlearn.errors import DerivativeError, LabelError
+from structlearn.errors import LabelError
+from structlearn.ops._derivatives import finite, given, no_third
 from structlearn.ops._library import kernel
 from structlearn.ops._register import operator
 
@@ -94,14 +95,6 @@ def _outputs(args: Any, results: Any) -> tuple[Any, ...]:
 def _returned(args: Any, results: Any, count: int) -> tuple[Any, ...]:
     """Results as gradients of ``count`` arguments."""
     return *_outputs(args, results), *[None] * (count - 4)
-
-
-def _given(args: Any, directions: Any) -> list[Tensor | None]:
-    """One direction a potential, 0 where autograd has none; none for absent spans."""
-    return [
-        None if x is None else torch.zeros_like(x) if d is None else d
-        for x, d in zip(args[:4], directions, strict=True)
-    ]
 
 
 def _best(*args: Any) -> tuple[Tensor, Tensor]:
@@ -186,7 +179,7 @@ def _counts_context(ctx: Any, inputs: Any, output: Any) -> None:
 def _counts_grad(ctx: Any, *directions: Tensor | None) -> Any:
     """The counts are linear in grad alone: their derivative along directions is the directions' score."""
     args, (y,) = _saved(ctx)
-    moved = _given(args, directions)
+    moved = given(args[:4], directions)
     return *[None] * (_COUNT + 1), score(*moved, *args[4:], y, True)
 
 
@@ -236,7 +229,7 @@ def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _backward_grad(ctx: Any, *directions: Tensor | None) -> Any:
     args, (grad,) = _saved(ctx)
-    along, *curvature = second(*args, grad, *_given(args, directions))
+    along, *curvature = second(*args, grad, *given(args[:4], directions))
     return *_returned(args, curvature, _COUNT + 1), along
 
 
@@ -262,19 +255,11 @@ def _second_fake(*args: Any) -> tuple[Tensor, ...]:
     return args[0].new_empty(args[0].shape[0]), *_gradient_outputs(args)
 
 
-def _no_third(ctx: Any, *grads: Any) -> Any:
-    raise DerivativeError("log_partition", "at most two derivatives", "a third", "pass backend='reference' for more")
-
-
-def _finite(args: Any) -> list[Tensor | None]:
-    return [None if x is None else x.masked_fill(x == float("-inf"), 0.0).contiguous() for x in args[:4]]
-
-
 def _entropy(*args: Any) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
     wide = _widened(args)
     out = _entropy_fake(*wide)
-    call("entropy", wide, *_finite(wide), out)
+    call("entropy", wide, *finite(wide[:4]), out)
     return out.to(args[0].dtype)
 
 
@@ -292,7 +277,7 @@ def _entropy_grad(ctx: Any, grad: Tensor | None) -> Any:
     if grad is None:
         return (None,) * _COUNT
     # d(log Z - <m, s>) = m - m - (d^2 log Z) s, with m the marginals.
-    _, *curvature = second(*args, -grad, *_finite(args))
+    _, *curvature = second(*args, -grad, *finite(args[:4]))
     return _returned(args, curvature, _COUNT)
 
 
@@ -358,7 +343,7 @@ second = operator(
     _second,
     _second_fake,
     setup_context=lambda ctx, inputs, output: None,
-    backward=_no_third,
+    backward=no_third,
 )
 backward = operator(
     f"grammar_backward({ARGS}, Tensor chart, Tensor grad) -> {_FOUR}",

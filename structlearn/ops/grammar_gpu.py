@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from structlearn.errors import DerivativeError
+from structlearn.ops._derivatives import require_second
 from structlearn.ops._register import operator
 from structlearn.ops.grammar import ARGS, _best_fake, _gradient_outputs, _returned, _save, _saved
 
@@ -58,8 +58,7 @@ def _backward_fake(*args: Any) -> tuple[Tensor, ...]:
 
 
 def _no_second(ctx: Any, *grads: Any) -> Any:
-    expected = "'cpu' or 'reference' for a second derivative of log_partition"
-    raise DerivativeError("backend", expected, "'triton'", "pass backend='reference'")
+    require_second("triton")
 
 
 best = operator(f"grammar_gpu_best({ARGS}) -> (Tensor y, Tensor score)", _best, _best_fake)

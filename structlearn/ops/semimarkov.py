@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structlearn.errors import DerivativeError, LabelError
+from structlearn.errors import LabelError
+from structlearn.ops._derivatives import finite, given, no_third, require_second
 from structlearn.ops._library import kernel
 from structlearn.ops._register import operator
 
@@ -147,15 +148,10 @@ def _counts_context(ctx: Any, inputs: Any, output: Any) -> None:
     _save(ctx, *inputs[:4])
 
 
-def _directions(args: Any, given: Any) -> list[Tensor]:
-    """One direction a potential, 0 where autograd has none."""
-    return [torch.zeros_like(x) if d is None else d for x, d in zip(args[:2], given, strict=True)]
-
-
 def _counts_backward(ctx: Any, *directions: Tensor | None) -> Any:
     """The counts are linear in grad alone: their derivative along directions is the directions' score."""
     *args, codes = ctx.saved_tensors
-    return None, None, None, None, score(*_directions(args, directions), args[2], codes)
+    return None, None, None, None, score(*given(args[:2], directions), args[2], codes)
 
 
 def _forward(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -208,14 +204,8 @@ def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _backward_grad(ctx: Any, *directions: Tensor | None) -> Any:
     *args, grad = ctx.saved_tensors
-    if ctx.backend == "triton":
-        raise DerivativeError(
-            "backend",
-            "'cpu' or 'reference' for a second derivative of log_partition",
-            "'triton'",
-            "pass backend='reference'",
-        )
-    along, *curvature = second(*args, grad, *_directions(args, directions))
+    require_second(ctx.backend)
+    along, *curvature = second(*args, grad, *given(args[:2], directions))
     return *curvature, None, None, None, along, None
 
 
@@ -235,12 +225,8 @@ def _second_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
 def _entropy(*tensors: Any) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
     out = _entropy_fake(*tensors)
-    call("entropy", tensors, *_finite(tensors), out)  # type: ignore[arg-type]
+    call("entropy", tensors, *finite(tensors[:2]), out)  # type: ignore[arg-type]
     return out
-
-
-def _finite(tensors: Any) -> list[Tensor]:
-    return [x.masked_fill(x == float("-inf"), 0.0).contiguous() for x in tensors[:2]]
 
 
 def _entropy_fake(segments: Tensor, *rest: Any) -> Tensor:
@@ -256,12 +242,8 @@ def _entropy_backward(ctx: Any, grad: Tensor | None) -> Any:
     if grad is None:
         return (None,) * 3
     # d(log Z - <m, s>) = m - m - (d^2 log Z) s, with m the marginals.
-    _, *curvature = second(*args, -grad, *_finite(args))
+    _, *curvature = second(*args, -grad, *finite(args[:2]))
     return *curvature, None
-
-
-def _no_third(ctx: Any, *grads: Any) -> Any:
-    raise DerivativeError("log_partition", "at most two derivatives", "a third", "pass backend='reference' for more")
 
 
 def _kbest(*args: Any) -> tuple[Tensor, Tensor]:
@@ -324,7 +306,7 @@ second = operator(
     _second,
     _second_fake,
     setup_context=lambda ctx, inputs, output: None,
-    backward=_no_third,
+    backward=no_third,
 )
 backward = operator(
     f"semimarkov_backward({ARGS}, Tensor values, Tensor scales, Tensor grad, str backend) -> {_TWO}",

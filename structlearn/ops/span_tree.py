@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structlearn.errors import DerivativeError, LabelError
+from structlearn.errors import LabelError
+from structlearn.ops._derivatives import finite, no_third, require_second
 from structlearn.ops._library import kernel
 from structlearn.ops._register import operator
 
@@ -203,13 +204,7 @@ def _backward_context(ctx: Any, inputs: Any, output: Any) -> None:
 
 def _backward_grad(ctx: Any, direction: Tensor | None) -> Any:
     spans, lengths, grad = ctx.saved_tensors
-    if ctx.backend == "triton":
-        raise DerivativeError(
-            "backend",
-            "'cpu' or 'reference' for a second derivative of log_partition",
-            "'triton'",
-            "pass backend='reference'",
-        )
+    require_second(ctx.backend)
     if direction is None:
         return (None,) * 6
     along, curvature = second(spans, lengths, grad, direction)
@@ -231,20 +226,12 @@ def _second_fake(spans: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
     return spans.new_empty(spans.shape[0]), _dense(spans)
 
 
-def _no_third(ctx: Any, *grads: Any) -> Any:
-    raise DerivativeError("log_partition", "at most two derivatives", "a third", "pass backend='reference' for more")
-
-
-def _finite(spans: Tensor) -> Tensor:
-    return spans.masked_fill(spans == float("-inf"), 0.0).contiguous()
-
-
 def _entropy(spans: Tensor, lengths: Tensor | None) -> Tensor:
     """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
     wide = spans.double()
     log_z = _forward(wide, lengths, False, "cpu")[0]
     mean = torch.empty_like(log_z)
-    call("second", wide, lengths, 0, _finite(wide), mean, 0)
+    call("second", wide, lengths, 0, *finite([wide]), mean, 0)
     return (log_z - mean).masked_fill_(log_z == float("-inf"), 0.0).to(spans.dtype)
 
 
@@ -262,7 +249,7 @@ def _entropy_grad(ctx: Any, grad: Tensor | None) -> Any:
     if grad is None:
         return None, None
     # d(log Z - <m, s>) = m - m - (d^2 log Z) s, with m the marginals.
-    return second(spans, lengths, -grad, _finite(spans))[1], None
+    return second(spans, lengths, -grad, *finite([spans]))[1], None
 
 
 def _kbest(spans: Tensor, lengths: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
@@ -313,7 +300,7 @@ second = operator(
     _second,
     _second_fake,
     setup_context=lambda ctx, inputs, output: None,
-    backward=_no_third,
+    backward=no_third,
 )
 backward = operator(
     f"span_tree_backward({ARGS}, Tensor chart, Tensor log_z, Tensor grad, str backend) -> Tensor",
