@@ -149,7 +149,7 @@ def draw(figure: Any, results: list[Result], test: Words, *, samples: int = 8) -
     # A constant added to all transitions changes no prediction, so the mean is taken out to show what matters.
     transition = next(r for r in results if r.name == "CRF").model.transition.detach()
     right.set_title("transition scores learnt by the CRF, less their mean")
-    viz.transition_matrix(right, transition - transition.mean(), ALPHABET)
+    viz.transition_matrix(right, transition - transition.mean(), ALPHABET, what="letter")
 
     fitting = (test.lengths >= 5) & (test.lengths <= 9)
     words = test.take(fitting.logical_not().int().argsort(stable=True)[:samples])

@@ -80,7 +80,8 @@ class _Open(Generic[S]):
 class Search(Generic[S]):
     """A search under way: the layers so far, and what leads on from them.
 
-    Learners take it step by step: ``candidates`` of the next layer, ``rank`` them, and ``push`` those they keep.
+    ``run`` takes it to the end. Learners go step by step: ``candidates`` of the next layer, ``rank`` them, and
+    ``push`` those they keep.
     """
 
     space: SearchSpace[S]
@@ -118,6 +119,13 @@ class Search(Generic[S]):
     def _ways(space: SearchSpace[S], layer: Layer[S]) -> Tensor:
         # States that stand for no hypothesis may read padding, NaN included.
         return space.expand(layer.state).detach().masked_fill((layer.g == -torch.inf)[..., None], -torch.inf)
+
+    def run(self) -> Search[S]:
+        """Takes the search to its last layer; itself."""
+        while len(self.layers) <= self.space.layers:
+            found = self.candidates()
+            self.push(self.pick(found, self.rank(found.f), found.f))
+        return self
 
     def candidates(self, margin: float = 0.0) -> Candidates:
         """Those of the next layer, f of the y-good ones lowered by ``margin``."""
@@ -268,10 +276,7 @@ def beam_search(space: SearchSpace[S], beam: int | None, *, recombine: bool = Fa
         beam: K; 1 is greedy search.
         recombine: of hypotheses of one layer with equal futures keep the best alone.
     """
-    search = Search(space, beam, recombine)
-    for _ in range(space.layers):
-        found = search.candidates()
-        search.push(search.pick(found, search.rank(found.f), found.f))
+    search = Search(space, beam, recombine).run()
     last = search.layers[-1]
     score = last.g[:, 0]
     dead = (score == -torch.inf).nonzero()

@@ -14,8 +14,6 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from structlearn.errors import DependencyError
-
 
 class ConvergenceWarning(UserWarning):
     """A solver stopped at a limit before it reached the precision that was asked for."""
@@ -101,20 +99,12 @@ class History:
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Primal, dual and gap against seconds; the figure, saved to ``path`` if given."""
-        try:
-            from matplotlib.figure import Figure
-        except ImportError:
-            raise DependencyError("plot", "matplotlib", "none", 'pip install "structlearn[viz]"') from None
-        figure = Figure(figsize=(8, 3.2), layout="constrained")
-        bounds, gap = figure.subplots(1, 2)
-        finite = [row for row in self.rows if math.isfinite(row.gap)]
-        seconds = [row.seconds for row in finite]
-        bounds.plot(seconds, [row.primal for row in finite], label="primal")
-        bounds.plot(seconds, [row.dual for row in finite], label="dual")
-        bounds.set(xlabel="seconds", ylabel="objective")
-        bounds.legend()
-        gap.semilogy(seconds, [max(row.relative_gap, 1e-16) for row in finite])
-        gap.set(xlabel="seconds", ylabel="gap / primal")
+        from structlearn import viz
+
+        figure = viz.figure(9, 3.4)
+        left, right = figure.subplots(1, 2)
+        viz.bounds(left, self)
+        viz.gap_curves(right, {"gap": self})
         if path is not None:
             figure.savefig(path)
         return figure
