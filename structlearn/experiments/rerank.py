@@ -157,8 +157,8 @@ def notes(settings: Settings, seconds: float) -> list[str]:
     if settings.smoke:
         return ["generated trees stand in for everything"]
     return [
-        "the paper reranked Collins' parser on WSJ 23, trained on WSJ 02-21; these are lists for WSJ 00 by PCFGs, split "
-        "by document, with about a thirtieth of the training sentences: differences from its figures say little",
+        "the paper reranked Collins' parser on WSJ 23, trained on WSJ 02-21; these are lists for WSJ 00 by PCFGs, "
+        "split by document, with about a thirtieth of the training sentences: differences from its figures say little",
         "C, λ, β and γ were chosen on training lists by out-of-fold votes (the tree kernel: on one fold); the number "
         "of slices, 20, goes back to trials in which scores of these test lists were seen",
         f"own lists: a PCFG of section 01, gold parts of speech, sentences of section 00 of at most {LONGEST} words, "
