@@ -27,7 +27,7 @@ class Size(NamedTuple):
     """How much work: slices of linear voting and of the tree kernel, candidates that it scores, folds, draws."""
 
     slices: int = 20
-    tree_slices: int = 5
+    tree_slices: int = 3
     most: int = 20
     folds: int = 4
     draws: int = 2000

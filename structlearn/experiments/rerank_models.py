@@ -108,7 +108,8 @@ def linear(features: Prepared, train: Sequence[NBest], slices: int, count: int) 
     return {
         "linear voting": tuned(lambda C: VotingReranker(features, C=C, **options), CS, train, count),
         "voted perceptron": tuned(lambda C: VotedPerceptron(features, slices=slices, epochs=5), [1.0], train, count),
-        "single-parse SVM": tuned(lambda C: SingleCandidateSVM(features, C=C, **options), CS[:2], train, count),
+        # Single candidates are many more samples than pairs of slices: two folds, to save time.
+        "single-parse SVM": tuned(lambda C: SingleCandidateSVM(features, C=C, **options), CS[:2], train, 2),
     }
 
 
