@@ -6,7 +6,7 @@ PIP = $(RUN)/python -m pip install -qq --no-compile --disable-pip-version-check
 KERNELS := $(wildcard kernels/cpu/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench notebooks clean
 # Stamps are kept: installed-X says that the extra X is installed.
 .SECONDARY:
 
@@ -26,6 +26,9 @@ lint: $(VENV)/installed-dev ## ruff (lint and format) and mypy
 
 bench: $(VENV)/installed-bench ## measure the chain beside its peers; ARGS=--help shows the options
 	$(RUN)/python -m benchmarks.chain $(ARGS)
+
+notebooks: $(VENV)/installed-dev ## run the notebooks and store what they print and draw; ARGS=laso runs one
+	$(RUN)/python notebooks/run.py $(ARGS)
 
 clean: ## remove the environment and what was built
 	rm -rf $(VENV) build dist

@@ -1,11 +1,13 @@
 // Gradient of sum_b g_b log Z_b from the forward values in alpha (B, N, C) (chain_backward.h).
 #include "chain_backward.h"
+#include "pages.h"
 
 namespace sl {
 namespace {
 
 template <class T>
 int64_t backward(const ChainArgs* args, const T* alpha, const T* grad, T* d_unary, T* d_transition, T* d_start, T* d_end) {
+  on_large_pages(d_unary, args->B * args->N * args->C);
   const Backward<T> run(*args, grad, d_unary, d_transition);
   const Chain<T>& chain = run.chain;
   const int64_t chunks = chain.workers();

@@ -2,12 +2,14 @@
 // leaves for backward stay in the cache of the core that needs them, and no exponential is taken twice.
 #include "chain_backward.h"
 #include "chain_lanes.h"
+#include "pages.h"
 
 namespace sl {
 namespace {
 
 template <class T>
 int64_t value_and_gradient(const ChainArgs* args, T* log_z, T* d_unary, T* d_transition, T* d_start, T* d_end) {
+  on_large_pages(d_unary, args->B * args->N * args->C);
   if (args->shared && by_lanes<T>(args->B, args->C)) {
     with_lanes<T>(Chain<T>(*args, kLanes<T>), log_z, d_unary, d_transition, d_start, d_end);
     return 0;
