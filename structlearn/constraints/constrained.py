@@ -20,6 +20,7 @@ from structlearn.constraints.automata import AutomatonChain
 from structlearn.constraints.compiled import Compiled
 from structlearn.constraints.conflicts import conflict
 from structlearn.constraints.enumerated import EnumeratedChain
+from structlearn.constraints.highs import pool
 from structlearn.constraints.language import Ints, Spans
 from structlearn.constraints.solution import Solution
 from structlearn.errors import InfeasibleError, InferenceError, ShapeError
@@ -125,10 +126,15 @@ class Constrained(Structure):
             self.compiled.labels,
             self.compiled.time_limit,
         )
-        easy = [i.broken is not None and not i.broken.any() for i in instances]
-        if self.compiled.threads == 1 or len(instances) - sum(easy) <= 1:
-            return [ilp.solve(instance, task) for instance in instances]
-        return list(ilp.pool(self.compiled.threads).map(lambda instance: ilp.solve(instance, task), instances))
+        threads = min(self.compiled.threads, len(instances))
+        if threads < 2:
+            return ilp.solve(instances, task)
+        # A share for each thread: handing over single programs takes as long as solving them.
+        shares = pool(threads).map(lambda i: ilp.solve(instances[i::threads], task), range(threads))
+        answers: list[ilp.Answer] = [ilp.Answer(None, "", False, 0.0)] * len(instances)
+        for i, share in enumerate(shares):
+            answers[i::threads] = share
+        return answers
 
     def _instances(self, start: Tensor | None) -> list[ilp.Instance]:
         unary = self.unary.detach().cpu().double().numpy().copy()
@@ -149,13 +155,7 @@ class Constrained(Structure):
                 steps = np.broadcast_to(transition, (n - 1, *transition.shape)) if shared else transition[b, : n - 1]
             spans = None if self._spans is None else self._spans.row(b, n)
             found.append(ilp.Instance(unary[b, :n], steps, spans, None if begin is None else begin[b, :n]))
-        if scored:
-            return found
-        local = np.where(self.mask.cpu().numpy(), unary.argmax(2), unary.shape[2])
-        parts = (*self.compiled.hard.parts, *(soft.hard for soft in self.compiled.soft))
-        kept = [part.satisfied(local, self.compiled.labels, self._spans) for part in parts]
-        broken = ~np.stack(kept, 1) if kept else np.zeros((len(found), 0), dtype=bool)
-        return [instance._replace(broken=broken[b]) for b, instance in enumerate(found)]
+        return found
 
     def _best(self) -> tuple[Tensor, Tensor]:
         solution = self.solve()
