@@ -20,7 +20,6 @@ from structlearn.constraints.automata import AutomatonChain
 from structlearn.constraints.compiled import Compiled
 from structlearn.constraints.conflicts import conflict
 from structlearn.constraints.enumerated import EnumeratedChain
-from structlearn.constraints.highs import pool
 from structlearn.constraints.language import Ints, Spans
 from structlearn.constraints.solution import Solution
 from structlearn.errors import InfeasibleError, InferenceError, ShapeError
@@ -104,20 +103,6 @@ class Constrained(Structure):
         if self.inner is not None:
             y, score = self.inner._best()
             return Solution(y, score, (self.path,) * len(score), torch.ones_like(score, dtype=torch.bool), score)
-        answers = self._programs(start)
-        y = torch.full(self.unary.shape[:2], PAD)
-        for b, answer in enumerate(answers):
-            if answer.y is not None:
-                y[b, : len(answer.y)] = torch.from_numpy(answer.y)
-        found = torch.tensor([answer.y is not None for answer in answers], dtype=torch.bool)
-        y = y.to(self.unary.device)
-        with torch.no_grad():
-            score = self.score(y.clamp(min=0)).masked_fill(~found.to(y.device), float("-inf"))
-        bound = torch.tensor([answer.bound for answer in answers]).to(score)
-        optimal = torch.tensor([answer.optimal for answer in answers], dtype=torch.bool, device=y.device)
-        return Solution(y, score, tuple(a.path for a in answers), optimal, torch.where(optimal, score, bound))
-
-    def _programs(self, start: Tensor | None) -> list[ilp.Answer]:
         instances = self._instances(start)
         task = ilp.Task(
             self.compiled.hard.parts,
@@ -125,21 +110,27 @@ class Constrained(Structure):
             self.penalties.detach().cpu().double().numpy(),
             self.compiled.labels,
             self.compiled.time_limit,
+            self.compiled.threads,
         )
-        threads = min(self.compiled.threads, len(instances))
-        if threads < 2:
-            return ilp.solve(instances, task)
-        # A share for each thread: handing over single programs takes as long as solving them.
-        shares = pool(threads).map(lambda i: ilp.solve(instances[i::threads], task), range(threads))
-        answers: list[ilp.Answer] = [ilp.Answer(None, "", False, 0.0)] * len(instances)
-        for i, share in enumerate(shares):
-            answers[i::threads] = share
-        return answers
+        answers = ilp.solve(instances, task)
+        chosen = np.full(self.unary.shape[:2], PAD)
+        values = np.full((2, len(answers)), -np.inf)
+        for b, answer in enumerate(answers):
+            values[1, b] = answer.bound
+            if answer.y is not None:
+                chosen[b, : len(answer.y)] = answer.y
+                values[0, b] = ilp.value(answer.y, instances[b], task)
+        score, bound = torch.from_numpy(values).to(self.unary)
+        optimal = torch.tensor([answer.optimal for answer in answers], dtype=torch.bool, device=score.device)
+        labels = torch.from_numpy(chosen).to(score.device)
+        return Solution(labels, score, tuple(a.path for a in answers), optimal, torch.where(optimal, score, bound))
 
     def _instances(self, start: Tensor | None) -> list[ilp.Instance]:
-        unary = self.unary.detach().cpu().double().numpy().copy()
+        unary = self.unary.detach().cpu().double().numpy()
+        if self.start is not None or self.end is not None:
+            unary = unary.copy()
         transition = self.transition.detach().cpu().double().numpy()
-        lengths = self.mask.sum(1).tolist()
+        lengths = [unary.shape[1]] * len(unary) if self.lengths is None else self.lengths.tolist()
         if self.start is not None:
             unary[:, 0] += self.start.detach().cpu().double().numpy()
         last = None if self.end is None else self.end.detach().cpu().double().numpy()

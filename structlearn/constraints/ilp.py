@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structlearn.constraints.highs import solver
+from structlearn.constraints.highs import pool, solver
 from structlearn.constraints.language import And, Bools, Constraint, Floats, Ints, Labels, Soft, Spans
 from structlearn.constraints.program import Program, build
 
@@ -30,13 +30,14 @@ class Instance(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What all instances share: hard and soft conjuncts, penalties (S,), labels, seconds allowed for an instance."""
+    """What all instances share: hard and soft conjuncts, penalties (S,), labels, seconds for an instance, threads."""
 
     hard: tuple[Constraint, ...]
     soft: tuple[Soft, ...]
     penalties: Floats
     labels: Labels
     time_limit: float
+    threads: int = 1
 
 
 class Answer(NamedTuple):
@@ -78,14 +79,17 @@ def solve(instances: Sequence[Instance], task: Task) -> list[Answer]:
     branched: set[int] = set()
     while active:
         found: dict[int, Ints] = {}
-        for i, conjuncts in list(active.items()):
+        relaxed = {}
+        for i, conjuncts in active.items():
             began = time.perf_counter()
-            y, path, bound[i] = _with(conjuncts, instances[i], task, left[i], bound[i])
+            relaxed[i] = _relax(conjuncts, instances[i], task, left[i], bound[i])
             left[i] -= time.perf_counter() - began
-            if path == "milp":
-                branched.add(i)
+        whole = _branch_all({i: one for i, one in relaxed.items() if one.path == "fractional"}, instances, task, left)
+        branched |= whole.keys()
+        for i, (y, path, limit, *_) in (relaxed | whole).items():
+            bound[i] = limit
             if path == "stopped":
-                answers[i] = _in_time(y, instances[i], task, bound[i])
+                answers[i] = _in_time(y, instances[i], task, limit)
             elif y is None:
                 answers[i] = Answer(None, "milp" if i in branched else "lp", True, -np.inf)
             else:
@@ -121,45 +125,73 @@ def _broken(found: dict[int, Ints], instances: Sequence[Instance], task: Task) -
     return known
 
 
-def _with(
-    active: Bools, instance: Instance, task: Task, seconds: float, bound: float
-) -> tuple[Ints | None, str, float]:
-    """The best output under the active conjuncts, how it was found, and a bound; "stopped" when time has run out."""
+class _Found(NamedTuple):
+    """An output, if any, what came of it ("optimal", "infeasible", "fractional", "stopped"), a bound, the program."""
+
+    y: Ints | None
+    path: str
+    bound: float
+    program: Program
+    kept: Ints
+    cost: Floats
+
+
+def _relax(active: Bools, instance: Instance, task: Task, seconds: float, bound: float) -> _Found:
+    """The best output under the active conjuncts, if the relaxation is whole."""
+    deadline = time.perf_counter() + seconds
     hard = tuple(c for c, on in zip(task.hard, active, strict=False) if on)
     chosen = active[len(task.hard) :]
     soft = tuple(s.hard for s, on in zip(task.soft, chosen, strict=True) if on)
     n, c = instance.unary.shape
-    deadline = time.perf_counter() + seconds
     program = build(hard, soft, n, task.labels, instance.spans, transitions=instance.transition is not None)
     cost = program.costs(instance.unary, instance.transition, task.penalties[chosen])
     kept = program.useful(cost)
     kept = kept[np.isfinite(cost[kept])]
-    with_highs = solver()
-    with_highs.load(program, kept, cost)
+    found = _Found(None, "stopped", bound, program, kept, cost)
+    highs = solver()
+    highs.load(program, kept, cost)
     left = deadline - time.perf_counter()
-    status = with_highs.run(left) if left > 0 else "stopped"
+    status = highs.run(left) if left > 0 else "stopped"
+    if status != "optimal":
+        return found._replace(path=status)
+    values = highs.values()
+    bound = min(bound, highs.highs.getObjectiveValue())
+    if (np.abs(values - values.round())[program.whole[kept]] < _WHOLE).all():
+        return found._replace(y=_labels(values, kept, n, c), path="optimal", bound=bound)
+    return found._replace(path="fractional", bound=bound)
+
+
+def _branch_all(
+    relaxed: dict[int, _Found], instances: Sequence[Instance], task: Task, left: dict[int, float]
+) -> dict[int, _Found]:
+    """Branch and bound where the relaxation is fractional, in threads: HiGHS releases the GIL while it runs.
+
+    Relaxations are not worth a thread: handing one over takes as long as solving it.
+    """
+
+    def one(i: int) -> _Found:
+        return _branch(relaxed[i], instances[i], left[i])
+
+    if task.threads < 2 or len(relaxed) < 2:
+        return {i: one(i) for i in relaxed}
+    return dict(zip(relaxed, pool(task.threads).map(one, relaxed), strict=True))
+
+
+def _branch(relaxed: _Found, instance: Instance, seconds: float) -> _Found:
+    program, kept, bound = relaxed.program, relaxed.kept, relaxed.bound
+    if seconds <= 0:
+        return relaxed._replace(path="stopped")
+    highs = solver()
+    highs.load(program, kept, relaxed.cost)
+    highs.branch(np.flatnonzero(program.whole[kept]), _start_values(instance.start, program, kept))
+    status = highs.run(seconds)
     if status == "infeasible":
-        return None, "lp", bound
-    if status == "optimal":
-        values = with_highs.values()
-        bound = min(bound, with_highs.highs.getInfo().objective_function_value)
-        whole = program.whole[kept]
-        if (np.abs(values - values.round())[whole] < _WHOLE).all():
-            return _labels(values, kept, n, c), "lp", bound
-        start = _start_values(instance.start, program, kept)
-        with_highs.branch(np.flatnonzero(whole), start)
-        left = deadline - time.perf_counter()
-        status = with_highs.run(left) if left > 0 else "stopped"
-        info = with_highs.highs.getInfo()
-        if status == "infeasible":
-            return None, "milp", bound
-        if status == "optimal":
-            return _labels(with_highs.values(), kept, n, c), "milp", min(bound, info.mip_dual_bound)
-        if left > 0:
-            bound = min(bound, info.mip_dual_bound)
-            if info.primal_solution_status == 2:
-                return _labels(with_highs.values(), kept, n, c), "stopped", bound
-    return None, "stopped", bound
+        return relaxed._replace(path=status)
+    info = highs.highs.getInfo()
+    y = None
+    if status == "optimal" or info.primal_solution_status == 2:
+        y = _labels(highs.values(), kept, *instance.unary.shape)
+    return relaxed._replace(y=y, path=status, bound=min(bound, info.mip_dual_bound))
 
 
 def _labels(values: Floats, kept: Ints, n: int, c: int) -> Ints:

@@ -42,6 +42,13 @@ _TEMPLATES: tuple[tuple[str, ...], ...] = (
 )
 
 
+def places(start: Tensor, lengths: Tensor) -> tuple[Tensor, Tensor]:
+    """Rows start..start+length-1 of a flat array as a padded batch: their numbers (B, N), and which are real."""
+    steps = torch.arange(max(int(lengths.max()), 1))
+    mask = steps < lengths[:, None]
+    return (start[:, None] + steps) * mask, mask
+
+
 def _voice(s: AnnotatedSentence, t: int) -> str:
     """A participle after a form of "be" or "get", at most four words before, is passive; without one it is bare."""
     if s.pos[t] != "VBN":
@@ -158,12 +165,8 @@ class RoleCorpus:
 
     def batch(self, rows: Tensor, ids: Tensor) -> Parts:
         """Propositions as one padded batch; ``ids`` (M, J) are the row numbers of the features."""
-        lengths = self.lengths[rows]
-        n = max(int(lengths.max()), 1)
-        place = self.start[rows][:, None] + torch.minimum(torch.arange(n), (lengths - 1).clamp(min=0)[:, None])
-        place = place.clamp(max=max(len(self.gold) - 1, 0))
-        gold = self.gold[place].masked_fill(torch.arange(n) >= lengths[:, None], -100)
-        return Parts(ids[place], gold, lengths, self.spans[place])
+        place, mask = places(self.start[rows], self.lengths[rows])
+        return Parts(ids[place], self.gold[place].masked_fill(~mask, -100), self.lengths[rows], self.spans[place])
 
     def batches(self, size: int, ids: Tensor, generator: torch.Generator | None = None) -> Iterator[Parts]:
         """All propositions, those of like size together, in random order if there is a generator."""

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 MODULES = {
     "taxonomy": "taxonomy",
     "constrained-synthetic": "constrained_synthetic",
+    "constrained-np": "constrained_np",
     "constrained-srl": "constrained_srl",
 }
 
