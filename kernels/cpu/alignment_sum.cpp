@@ -1,3 +1,6 @@
+// log Z of each pair (alignment_forward.h), limited by the exponential of each match score, and its gradient: in
+// one file, since both are built from the same sweep and would be compiled twice.
+//
 // Gradient of sum_b g_b log Z_b. Block by block from the last, the forward steps are done again from
 // the row of nodes in front of the block (alignment_sum.h) and kept; then the same steps run backwards:
 //   bM[i][j] = u[i+1][j+1] + open_x bX[i+1][j] + open_y bY[i][j+1],   u = e^match bM,
@@ -435,6 +438,24 @@ int64_t backward(const AlignmentArgs* a, T* log_z, T* saved, const T* grad, T* d
   return 0;
 }
 
+template <class T, bool Affine, bool Local>
+void run_forward(const AlignmentArgs& args, T* log_z, T* saved) {
+  const int64_t size = Saved<T, Affine>::size(args.N, args.M);
+  std::vector<std::unique_ptr<Forward<T, Affine, Local>>> scratch(std::max<int64_t>(1, args.threads));
+  for_pairs(args, 20000, [&](int64_t b, int worker) {
+    if (!scratch[worker]) scratch[worker] = std::make_unique<Forward<T, Affine, Local>>();
+    log_z[b] = scratch[worker]->run(args, b, saved ? saved + b * size : nullptr);
+  });
+}
+
+template <class T>
+int64_t forward(const AlignmentArgs* a, T* log_z, T* saved) {
+  const bool local = a->mode == kLocal;
+  if (a->open_x) local ? run_forward<T, true, true>(*a, log_z, saved) : run_forward<T, true, false>(*a, log_z, saved);
+  else local ? run_forward<T, false, true>(*a, log_z, saved) : run_forward<T, false, false>(*a, log_z, saved);
+  return 0;
+}
+
 }  // namespace
 }  // namespace sl
 
@@ -449,3 +470,10 @@ int64_t backward(const AlignmentArgs* a, T* log_z, T* saved, const T* grad, T* d
   }
 BACKWARD(f32, float)
 BACKWARD(f64, double)
+extern "C" {
+int64_t sl_alignment_forward_f32(const sl::AlignmentArgs* a, float* log_z, float* saved) { return sl::forward(a, log_z, saved); }
+int64_t sl_alignment_forward_f64(const sl::AlignmentArgs* a, double* log_z, double* saved) { return sl::forward(a, log_z, saved); }
+// Lanes of a vector, from which the size of `saved` follows.
+int64_t sl_alignment_lanes_f32(const sl::AlignmentArgs*) { return sl::kLanes<float>; }
+int64_t sl_alignment_lanes_f64(const sl::AlignmentArgs*) { return sl::kLanes<double>; }
+}
