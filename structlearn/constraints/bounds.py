@@ -22,21 +22,27 @@ def growth_bound(log_growth: float, m: float, *, optimum: float = 0.0, delta: fl
     """eps_opt + sqrt((log N(m) + log(1 / delta)) / m)."""
     if not 0 < delta < 1:
         raise ArgumentError("delta", "a probability in (0, 1)", delta, "0.05 gives a bound that holds 95 times in 100")
-    if m < 1:
-        raise ArgumentError("m", "at least one example", m, "a bound needs data")
     return optimum + math.sqrt((max(log_growth, 0.0) + math.log(1 / delta)) / m)
 
 
 def local_log_growth(m: float, d: int) -> float:
     """log (e m / d)^d for m >= d, and never more than the m log 2 of all labellings."""
-    every = m * math.log(2)
+    every = _examples(m) * math.log(2)
     return min(every, d * math.log(math.e * m / d)) if m >= d else every
 
 
 def global_log_growth(m: float, c: int, d: int) -> float:
     """log (e m 3^c / cd)^{cd} = cd log(e m / cd) + c^2 d log 3, at most the m c log 2 of all labellings."""
-    size = c * d
-    return min(size * math.log(math.e * m / size) + size * c * math.log(3), m * c * math.log(2))
+    size, every = c * d, _examples(m) * c * math.log(2)
+    if m * 3**c < size:
+        return every
+    return min(every, size * math.log(math.e * m / size) + size * c * math.log(3))
+
+
+def _examples(m: float) -> float:
+    if m < 1:
+        raise ArgumentError("m", "at least one example", m, "a bound needs data")
+    return m
 
 
 def local_bound(m: float, d: int, *, optimum: float = 0.0, delta: float = 0.05) -> float:
