@@ -24,7 +24,8 @@ class CRFLoss(nn.Module):
 
     def forward(self, structure: Structure, gold: Any) -> Tensor:
         """The loss of ``structure`` for the true outputs ``gold``: (), or (B,) with reduction "none"."""
-        return reduce(structure.log_partition() - gold_scores(structure, gold), self.reduction)
+        gold_score = gold_scores(structure, gold)
+        return reduce(structure.log_partition() - gold_score, self.reduction)
 
 
 class SoftmaxMargin(nn.Module):

@@ -21,4 +21,5 @@ class PerceptronLoss(nn.Module):
 
     def forward(self, structure: Structure, gold: Any) -> Tensor:
         """The loss of ``structure`` for the true outputs ``gold``: (), or (B,) with reduction "none"."""
-        return reduce((structure.max() - gold_scores(structure, gold)).clamp(min=0.0), self.reduction)
+        gold_score = gold_scores(structure, gold)
+        return reduce((structure.max() - gold_score).clamp(min=0.0), self.reduction)
