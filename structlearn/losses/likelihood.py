@@ -15,7 +15,13 @@ from structlearn.structures import Structure
 
 
 class CRFLoss(nn.Module):
-    """loss = log Z - s(gold) = -log p(gold): conditional log-likelihood."""
+    """loss = log Z - s(gold) = -log p(gold): conditional log-likelihood.
+
+    Called as ``loss(structure, gold)``; () or, with reduction "none", (B,).
+
+    Args:
+        reduction: "mean", "sum" or "none", over the batch.
+    """
 
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()

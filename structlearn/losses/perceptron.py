@@ -12,7 +12,13 @@ from structlearn.structures import Structure
 
 
 class PerceptronLoss(nn.Module):
-    """loss = max_y s(y) - s(gold) >= 0; its gradient is the perceptron update."""
+    """loss = max_y s(y) - s(gold) >= 0; its gradient is the perceptron update.
+
+    Called as ``loss(structure, gold)``; () or, with reduction "none", (B,).
+
+    Args:
+        reduction: "mean", "sum" or "none", over the batch.
+    """
 
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()
