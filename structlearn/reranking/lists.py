@@ -130,7 +130,7 @@ def iter_jsonl(path: str | Path) -> Iterator[NBest]:
 
 
 def write_jsonl(path: str | Path, lists: Iterable[NBest]) -> None:
-    """Write lists so that :func:`read_jsonl` gives equal ones."""
+    """Write lists so that :func:`read_jsonl` gives the same candidates, numbers and gold."""
     with _open(path, "wt") as file:
         for item in lists:
             pairs = zip(item.candidates, item.log_probs, strict=True)
