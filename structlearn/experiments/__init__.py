@@ -13,9 +13,12 @@ if TYPE_CHECKING:
 # In the order of the papers; modules are imported when one is asked for.
 MODULES = {
     "taxonomy": "taxonomy",
+    "rerank": "rerank",
     "laso-chunking": "laso_chunking",
     "laso-joint": "laso_joint",
-    "rerank": "rerank",
+    "constrained-synthetic": "constrained_synthetic",
+    "constrained-np": "constrained_np",
+    "constrained-srl": "constrained_srl",
 }
 
 

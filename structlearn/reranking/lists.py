@@ -145,7 +145,7 @@ def row_of(item: NBest) -> dict[str, Any]:
 
 
 def write_jsonl(path: str | Path, lists: Iterable[NBest]) -> None:
-    """Write lists so that :func:`read_jsonl` gives equal ones."""
+    """Write lists so that :func:`read_jsonl` gives the same candidates, numbers and gold."""
     with _open(path, "wt") as file:
         for item in lists:
             file.write(json.dumps(row_of(item), ensure_ascii=False) + "\n")
