@@ -13,6 +13,8 @@ if TYPE_CHECKING:
 # In the order of the papers; modules are imported when one is asked for.
 MODULES = {
     "taxonomy": "taxonomy",
+    "ner": "ner",
+    "parsing": "parsing",
 }
 
 
