@@ -14,7 +14,10 @@ if TYPE_CHECKING:
 MODULES = {
     "taxonomy": "taxonomy",
     "ner": "ner",
+    "alignment": "alignment",
     "parsing": "parsing",
+    "ocr": "ocr",
+    "losses": "losses",
 }
 
 

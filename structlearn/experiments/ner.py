@@ -140,11 +140,11 @@ def notes(settings: Settings, data: Tokens, order: list[int], errors: dict[str, 
     outside = sum(int((labels == data.names.index("O")).sum()) for labels in data.labels)
     below = sum(a <= b for a, b in zip(errors["SVM2"], errors["perceptron"], strict=True))
     return [
-        f"{len(data)} sentences of Spanish CoNLL-2002 drawn by the seed, {data.total:,} tokens; which 300 the paper "
-        f"took is not known, and the share of tokens outside names decides much: {100 * outside / data.total:.1f} % here",
+        f"{len(data)} sentences of Spanish CoNLL-2002 drawn by the seed, {data.total:,} tokens, of which "
+        f"{100 * outside / data.total:.1f} % lie outside names; which 300 the paper took is not known",
         "features of the word, its spelling and both neighbours, no parts of speech; kernel (1 + <x, z>)^2 for "
-        "perceptron and SVM; C = 1, eps = 0.01, nothing tuned; HMM of words with Laplace's estimates; CRF of the same features, "
-        "linear, L2 of 1; averaged perceptron, 10 passes",
+        "perceptron and SVM; C = 1, eps = 0.01, nothing tuned; HMM of words with Laplace's estimates; CRF of the "
+        "same features, linear, L2 of 1; averaged perceptron, 10 passes",
         f"SVM at or below the perceptron in {below} of {len(errors['SVM2'])} folds; ± over folds, which share training "
         "sentences",
     ]

@@ -69,13 +69,17 @@ class Parser:
         words, tags = [t.leaves() for t in trees], [[tag for _, tag in t.pos()] for t in trees]
         lengths = torch.tensor([len(row) for row in words])
         roots, scores = self.model.root_scores, self.model.rule_scores
-        return self.parse(WeightedCFG(self.grammar, self.model.terms(words, tags), scores, roots, lengths=lengths), trees)
+        return self.parse(
+            WeightedCFG(self.grammar, self.model.terms(words, tags), scores, roots, lengths=lengths), trees
+        )
 
     def parse(self, structure: WeightedCFG, trees: Sequence[Tree]) -> list[Tree]:
         """Best trees, by glue where the grammar has none."""
         glued = structure.with_glue(GLUE)
         found = glued.trees(glued.argmax(), [t.leaves() for t in trees])
-        return [from_cnf(_unglued(tree, [tag for _, tag in t.pos()])) for tree, t in zip(found, trees, strict=True) if tree]
+        return [
+            from_cnf(_unglued(tree, [tag for _, tag in t.pos()])) for tree, t in zip(found, trees, strict=True) if tree
+        ]
 
     def inputs(self, trees: Sequence[Tree]) -> list[Tensor]:
         """Tags by number; one that training did not have counts as the commonest."""
