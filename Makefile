@@ -6,7 +6,7 @@ PIP = $(RUN)/python -m pip install -qq --no-compile --disable-pip-version-check
 KERNELS := $(wildcard kernels/cpu/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench clean
+.PHONY: help demo test lint bench notebooks docs clean
 # Stamps are kept: installed-X says that the extra X is installed.
 .SECONDARY:
 
@@ -27,8 +27,14 @@ lint: $(VENV)/installed-dev ## ruff (lint and format) and mypy
 bench: $(VENV)/installed-bench ## measure the chain beside its peers; ARGS=--help shows the options
 	$(RUN)/python -m benchmarks.chain $(ARGS)
 
+notebooks: $(VENV)/installed-dev ## run the notebooks and store what they print and draw; ARGS=laso runs one
+	$(RUN)/python notebooks/run.py $(ARGS)
+
+docs: $(VENV)/installed-docs ## build the site into site/, strictly; ARGS="-d FOLDER" builds it elsewhere
+	NO_MKDOCS_2_WARNING=1 $(RUN)/mkdocs build --strict -q -f docs/mkdocs/mkdocs.yml $(ARGS)
+
 clean: ## remove the environment and what was built
-	rm -rf $(VENV) build dist
+	rm -rf $(VENV) build dist site
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "structlearn needs Python >= 3.11, this is " + sys.version.split()[0] + "; set PYTHON=...")'

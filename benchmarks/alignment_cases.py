@@ -103,19 +103,19 @@ def path_scores(case: AlignmentCase, paths: NDArray[np.int64]) -> NDArray[np.flo
 
 def partition(case: AlignmentCase) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """log Z (B,) and d Σ log Z / d match (B,N,M), linear gaps, in float64."""
-    alpha = _totals(case.match.astype(np.float64), case.gap)
-    beta = _totals(case.match[:, ::-1, ::-1].astype(np.float64), case.gap)[:, ::-1, ::-1]
+    alpha = totals(case.match.astype(np.float64), case.gap, case.gap)
+    beta = totals(case.match[:, ::-1, ::-1].astype(np.float64), case.gap, case.gap)[:, ::-1, ::-1]
     log_z = alpha[:, -1, -1]
     gradient = np.exp(alpha[:, :-1, :-1] + case.match + beta[:, 1:, 1:] - log_z[:, None, None])
     return log_z, gradient
 
 
-def _totals(match: NDArray[np.float64], gap: float) -> NDArray[np.float64]:
-    """log of the sum over paths into every node, (B,N+1,M+1)."""
+def totals(match: NDArray[np.float64], gap: float, border: float) -> NDArray[np.float64]:
+    """log of the sum over paths into every node, (B,N+1,M+1); leading gaps score ``border`` a position."""
     b, n, m = match.shape
     total = np.full((b, n + 1, m + 1), -np.inf)
-    total[:, 0] = gap * np.arange(m + 1)
-    total[:, :, 0] = gap * np.arange(n + 1)
+    total[:, 0] = border * np.arange(m + 1)
+    total[:, :, 0] = border * np.arange(n + 1)
     for d in range(2, n + m + 1):
         i = np.arange(max(1, d - m), min(n, d - 1) + 1)
         j = d - i

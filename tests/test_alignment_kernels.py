@@ -105,6 +105,31 @@ def test_totals_that_no_float_holds(level: float, mode: str, dtype: torch.dtype)
     check([given[0] + level, *(x - 5.0 for x in given[1:])], dtype, mode=mode)
 
 
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("difference", [0.0, 1.0, -1.0, 1e-3])
+@pytest.mark.parametrize("level", [0.0, 1e8])
+def test_best_paths_where_opening_and_extending_a_gap_tie(level: float, difference: float, mode: str) -> None:
+    """At 1e8 float32 does not tell the two scores of a gap apart; ties are resolved as in the reference."""
+    torch.manual_seed(0)
+    match = torch.randint(-2, 3, (6, 37, 41)).float()
+    match[:, 0, 0] += level
+    gaps = {"gap": -1.0, "gap_open": -1.0 - difference, "mode": mode}
+    own, reference = (sl.Alignment(match, **gaps, backend=name) for name in ("cpu", "reference"))  # type: ignore[arg-type]
+    assert torch.equal(own.argmax(), reference.argmax())
+    assert torch.equal(own.max(), reference.max())
+
+
+@pytest.mark.parametrize("size", [37, 300])
+def test_value_and_gradient_of_one_call_equal_the_operators(size: int) -> None:
+    """Once with all steps of a pair kept, once with steps done again."""
+    torch.manual_seed(0)
+    match = torch.randn(2, size, size + 5, dtype=torch.float64, requires_grad=True)
+    log_z = sl.Alignment(match, gap=-0.3, gap_open=-1.0).log_partition()
+    (together,) = torch.autograd.grad(log_z.sum(), match, retain_graph=True)
+    (apart,) = torch.autograd.grad(log_z.sum(), match)
+    torch.testing.assert_close(together, apart, rtol=1e-12, atol=1e-14)
+
+
 def test_strides() -> None:
     match = torch.randn(7, 3, 10, dtype=torch.float64)[:, :, ::2].permute(1, 0, 2)
     gap = torch.randn(6, dtype=torch.float64)[::2]

@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 import torch
 from cases import NEG_INF, ChainCase, Problem, assert_close
-from structlearn.gpu import chain_count, launch
 from test_losses import CHAIN_COSTS, CHAIN_GOLD, FORMS, CostCase, chain_problem, check, golds
 from torch import Tensor
 
 import structlearn as sl
+from structlearn.gpu import chain_count, launch
 from structlearn.structures.chain_count import tables
 from structlearn.structures.counting import Counter, LabelCounter
 

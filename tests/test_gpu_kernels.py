@@ -15,8 +15,9 @@ import pytest
 import torch
 from cases import NEG_INF, ChainCase, Problem, assert_close
 from oracles import Row
-from structlearn.gpu import aot, chain
 from torch import Tensor
+
+from structlearn.gpu import aot, chain
 
 pytestmark = pytest.mark.usefixtures("poisoned_memory")
 

@@ -13,11 +13,11 @@ import torch
 from cases import NEG_INF
 from oracles import Row
 from semimarkov_cases import SemiMarkovCase, SemiMarkovProblem
-from structlearn.gpu import launch, semimarkov_count
-from structlearn.gpu import semimarkov as gpu
 from torch import Tensor
 
 import structlearn as sl
+from structlearn.gpu import launch, semimarkov_count
+from structlearn.gpu import semimarkov as gpu
 from structlearn.structures import semimarkov_count as reference_count
 from structlearn.structures.counting import Counter
 

@@ -12,8 +12,8 @@ from torch import Tensor
 import structlearn as sl
 from structlearn.errors import ArgumentError, InfeasibleError, ShapeError
 from structlearn.search import Node, SearchSpace, TaggingSpace, beam_search, best_first, queue_search
-from structlearn.search.beam import distinct, top
 from structlearn.search.queue import Queue, beam, greedy
+from structlearn.search.ranking import distinct, top
 
 
 def problem(b: int = 5, n: int = 5, c: int = 3, *, integers: bool = False) -> tuple[Tensor, Tensor, Tensor]:

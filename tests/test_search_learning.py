@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from functools import partial
 from typing import Any, NamedTuple
 
 import pytest
@@ -14,7 +15,7 @@ from structlearn.errors import ArgumentError, InfeasibleError
 from structlearn.search import ALMA, BeamSearchLoss, ChunkingSpace, Perceptron, SearchSpace, TaggingSpace, beam_search
 from structlearn.search.queue import initial_node, successors
 from structlearn.search.updates import Update
-from structlearn.search.violations import Violations, compare, laso
+from structlearn.search.violations import Violations, compare, laso, lattice
 
 GOLD = torch.tensor([[1, 1]])
 
@@ -139,6 +140,8 @@ def test_batch_equals_one_by_one(strategy: str, recombine: bool) -> None:
         options: dict[str, Any] = {"margin": 0.5, "recombine": recombine}
         if strategy == "laso":
             found = laso(space, gold[rows, :n], 2, **options)
+        elif strategy == "lattice":
+            found = lattice(space, gold[rows, :n], margin=0.5)
         else:
             found = compare(space, gold[rows, :n], 2, strategy=strategy, **options)  # type: ignore[arg-type]
         return found, torch.autograd.grad(found.value, part)[0]
@@ -153,6 +156,46 @@ def test_batch_equals_one_by_one(strategy: str, recombine: bool) -> None:
         assert torch.equal(alone.lost[0], whole.lost[b])
         if int(alone.first[0]) < n:
             assert torch.equal(alone.first[0], whole.first[b])
+
+
+def lowered_score(y: list[int], u: Any, v: Any, gold: list[int], margin: float) -> float:
+    total = sum(u[i][c] + (v[y[i - 1]][c] if i else 0.0) for i, c in enumerate(y))
+    return float(total) - margin * (y == gold[: len(y)])
+
+
+@pytest.mark.parametrize("margin", [0.0, 0.7])
+def test_lattice_equals_viterbi_columns(margin: float) -> None:
+    # Prefixes as lists of labels: a column holds the best one that ends in each label.
+    for seed in range(20):
+        draw = torch.Generator().manual_seed(seed)
+        unary = torch.randn(1, 5, 3, dtype=torch.float64, generator=draw, requires_grad=True)
+        transition = torch.randn(3, 3, dtype=torch.float64, generator=draw, requires_grad=True)
+        gold = torch.randint(3, (1, 5), generator=draw)
+
+        u, v = unary[0].tolist(), transition.tolist()
+        expected, right = torch.zeros(1, 5, 3, dtype=torch.float64), gold[0].tolist()
+        score = partial(lowered_score, u=u, v=v, gold=right, margin=margin)
+        queue: list[list[int]] = [[]]
+        errors = 0
+        for t in range(1, 6):
+            good = right[:t]
+            longer = [[*y, c] for y in queue for c in range(3)]
+            best = [max((y for y in longer if y[-1] == c), key=score) for c in range(3)]
+            queue = sorted(best, key=lambda y: -score(y))
+            if good not in queue or (t == 5 and queue[0] != good):
+                nodes = [y for y in queue if score(y) >= score(good) and y != good]
+                for y, weight in [(good, 1.0), *((y, -1 / len(nodes)) for y in nodes)]:
+                    for i, c in enumerate(y):
+                        expected[0, i, c] += weight
+                errors, queue = errors + 1, [good]
+        found = lattice(TaggingSpace(unary, transition), gold, margin=margin)
+        assert int(found.errors) == errors
+        torch.testing.assert_close(torch.autograd.grad(found.value, unary)[0], expected)
+
+
+def test_lattice_needs_states_with_equal_futures() -> None:
+    with pytest.raises(ArgumentError, match=r"space: .*no keys"):
+        lattice(Subset(torch.zeros(1, 4)), torch.tensor([[True, True, False, False]]))
 
 
 def test_standard_with_exact_search_is_the_structured_perceptron() -> None:

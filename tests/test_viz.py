@@ -29,7 +29,7 @@ def saved(ax: Any, folder: Path) -> bytes:
 
 
 def boxed(ax: Any) -> list[str]:
-    return [t.get_text() for t in ax.texts if t.get_bbox_patch() and t.get_color() != "black"]
+    return [t.get_text() for t in ax.texts if t.get_weight() == "bold"]
 
 
 def test_transition_matrix_names_its_axes(tmp_path: Path) -> None:
@@ -61,7 +61,17 @@ def test_parse_tree_places_words_and_boxes_what_gold_lacks(tmp_path: Path) -> No
     assert places["S"][1] == max(y for _, y in places.values())
     assert boxed(ax) == ["NP"]  # the constituent that takes the cat into town
     nodes = sum(1 for _ in OTHER.preorder())
+    assert not [line for line in ax.lines if line.get_linestyle() == "--"]
     assert len(ax.lines) == nodes - 1 + 7  # every node but the top hangs on a line, and so does every word
+    assert saved(ax, tmp_path).startswith(PNG)
+
+
+def test_parse_tree_says_what_is_missed(tmp_path: Path) -> None:
+    ax = axes()
+    viz.parse_tree(ax, GOLD, gold=OTHER)
+    assert boxed(ax) == []
+    (missed,) = (line for line in ax.lines if line.get_linestyle() == "--")
+    assert [round(x) for x in missed.get_xdata()] == [3, 6]  # a cat in town
     assert saved(ax, tmp_path).startswith(PNG)
 
 

@@ -80,6 +80,16 @@ struct Pair {
   }
 
   int64_t blocks(int64_t rows) const { return (n + rows - 1) / rows; }
+  bool all_in_band() const { return low <= 1 - n && high >= m - 1; }
+  // Whether opening a gap scores less than extending one everywhere.
+  bool opening_costs() const {
+    const auto less = [](const T* open, const T* gap, int64_t size) {
+      bool all = true;
+      for (int64_t k = 0; k < size; ++k) all &= open[k] < gap[k];
+      return all;
+    };
+    return less(open_x, gap_x, n) && less(open_y, gap_y, m);
+  }
   bool node_in_band(int64_t i, int64_t j) const { return low <= j - i && j - i <= high; }
 };
 
@@ -212,13 +222,13 @@ inline Vec<T> load_window(const T* row, int64_t first, int64_t size) {
 
 template <class T>
 inline void store_window(T* row, int64_t first, int64_t size, Vec<T> v) {
+  constexpr int64_t L = kLanes<T>;
+  if (first >= 0 && first + L <= size) return store(row + first, v);  // a masked store takes many times as long
 #if defined(__AVX512F__)
   const unsigned mask = window_mask<T>(first, size);
   if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(row + first, __mmask16(mask), (__m512)v);
   else _mm512_mask_storeu_pd(row + first, __mmask8(mask), (__m512d)v);
 #else
-  constexpr int64_t L = kLanes<T>;
-  if (first >= 0 && first + L <= size) return store(row + first, v);
   for (int64_t k = std::max<int64_t>(0, -first); k < L && first + k < size; ++k) row[first + k] = v[k];
 #endif
 }
@@ -279,12 +289,26 @@ inline void transpose(V* v) {
   }
 }
 
-// The columns from t0 on of a row that the next block will read. Short rows end before the hardware has
-// learnt its streams, and one row a step does not fill the queue of misses as a burst would.
-template <class T>
-inline void prefetch_row(const Pair<T>& p, int64_t row, int64_t t0) {
-  if (row >= 0 && row < p.n) __builtin_prefetch(p.match + row * p.row + t0, 0, 2);
-}
+// Fetches a block of rows into the cache a line at a time, in the order of memory, to be read or written:
+// the sweep takes a little of each of many rows at a time, more streams than the hardware follows.
+template <class T, bool Write = false>
+struct Ahead {
+  const char *at, *row_end, *end;
+  int64_t used, stride;  // bytes of a row that are used, and from row to row
+
+  // Rows first.. of `matrix`, n x m, `row` entries from row to row.
+  Ahead(const T* matrix, int64_t row, int64_t n, int64_t m, int64_t first, int64_t rows) {
+    used = m * sizeof(T), stride = row * sizeof(T);
+    at = reinterpret_cast<const char*>(matrix + first * row), row_end = at + used;
+    end = at + (first < 0 ? 0 : std::max<int64_t>(0, std::min(rows, n - first))) * stride;
+  }
+  void next() {
+    if (at >= end) return;
+    __builtin_prefetch(at, Write, 2);
+    at += 64;
+    if (at >= row_end) row_end += stride, at = row_end - used;
+  }
+};
 
 // The match scores of L steps from t0 on, one vector a step, for row q of every lane's `Stack` rows.
 template <int Stack, class T>

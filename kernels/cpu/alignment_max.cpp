@@ -1,7 +1,12 @@
 // Best path of each pair. The forward sweep keeps the comparisons that decided each cell as bits, 2 to
 // 6 words of L bits a row of cells, so the traceback of one pair takes at most 6/8 byte a cell and is given up
 // before the next pair; without a path only one row of nodes is kept. Limited by the vector adds,
-// compares and shuffles of a step (about 1 cycle a cell with AVX-512).
+// compares and shuffles of a step (about 1 cycle a cell with AVX-512), from some 500 x 500 on by reading
+// the match scores.
+//
+// Where opening a gap scores less than extending it, opening one after a gap of the same side never wins, and
+//   X[i][j] = max(H[i-1][j] + open_x[i-1], X[i-1][j] + gap_x[i-1]),  H = max(M, X, Y),
+// which takes two operations and one comparison less a cell than leaving X out of H does.
 #include <memory>
 
 #include "alignment.h"
@@ -14,20 +19,32 @@ constexpr int kStack = 2;  // rows of a lane
 template <class T>
 using Word = std::conditional_t<(kLanes<T> > 8), uint16_t, uint8_t>;
 
-template <class T, bool Affine, bool Local, bool Trace>
+// Linear gaps; affine ones that cost more to open than to extend; any affine ones.
+enum Gaps { kLinear, kCostly, kAny };
+
+template <class T, Gaps Kind, bool Local, bool Trace>
 class MaxSweep {
   static constexpr int64_t L = kLanes<T>, kBlock = kStack * L;
-  // Bits a step: of an affine cell M>=X, M>=Y, X>=Y, opened x, opened y; of a linear one M>=X, and
-  // both >=Y; then whether a local match continues a path.
-  static constexpr int kWords = (Affine ? 5 : 2) + (Local ? 1 : 0);
+  static constexpr bool Affine = Kind != kLinear, Any = Kind == kAny;
+  // Bits a step: M>=X, and both >=Y (M>=Y and X>=Y where Any); opened x and y of affine gaps; then whether
+  // a local match continues a path.
+  static constexpr int kOpened = Any ? 3 : 2, kWords = kOpened + (Affine ? 2 : 0) + (Local ? 1 : 0);
   using V = Vec<T>;
   using I = IVec<T>;
   using Int = std::conditional_t<sizeof(T) == 4, int32_t, int64_t>;
 
  public:
-  // Score and, with Trace, the operations of a best path in order.
-  T run(const Pair<T>& pair, std::vector<int8_t>* ops) {
+  // Score and, with Trace, the operations of a best path in order; false if rounding made opening a gap
+  // after one of the same side as good as extending it, so that the path has to be found with Any.
+  bool run(const Pair<T>& pair, T* score, std::vector<int8_t>* ops) {
     p_ = &pair;
+    sure_ = true;
+    *score = sweep(ops);
+    return sure_;
+  }
+
+ private:
+  T sweep(std::vector<int8_t>* ops) {
     if (p_->n == 0 || p_->m == 0) return border(ops);
     boundaries();
     const int64_t blocks = p_->blocks(kBlock);
@@ -43,21 +60,33 @@ class MaxSweep {
     if (!Local) {
       const int64_t row = (p_->n - 1) % kBlock, r = L - 1 - row / kStack;
       const Row& last = s_.rows[row % kStack];
-      score = Affine ? std::max(last.my[r], last.x[r]) : last.my[r];
+      score = Any ? std::max(last.my[r], last.x[r]) : last.my[r];
       best_i_ = p_->n - 1, best_j_ = p_->m - 1;
     }
     if (Trace && score > kNegInf<T>) trace(ops);
     return score;
   }
 
- private:
   // What a row of every lane carries from step to step: of its last node max(M, Y), X, Y and max(M, X),
-  // and the node diagonally before its next one. A linear sweep keeps the maximum of all in my.
+  // and the node diagonally before its next one. Unless Any, my is the maximum of all three.
   struct Row {
     V my, x, y, mx, before;
   };
   struct State {
     Row rows[kStack];
+
+    State() = default;
+    // Member by member, so that a copy lives in registers: as a whole GCC copies it through memory.
+    State(const State& other) { *this = other; }
+    State& operator=(const State& other) {
+      for (int q = 0; q < kStack; ++q) {
+        const Row& from = other.rows[q];
+        rows[q].my = from.my, rows[q].before = from.before;
+        if (Affine) rows[q].x = from.x, rows[q].y = from.y;
+        if (Any) rows[q].mx = from.mx;
+      }
+      return *this;
+    }
   };
 
   T border(std::vector<int8_t>* ops) {
@@ -110,22 +139,25 @@ class MaxSweep {
         first_[q][r] = Int(std::max<int64_t>(0, i + p_->low)), last_[q][r] = Int(std::min(p_->m - 1, i + p_->high));
         before[r] = begin == 0 && q > 0 ? column_.data[row] : kNegInf<T>;
       }
-      s_.rows[q] = {Affine ? nothing : border_[q], border_[q], nothing, border_[q], before};
+      s_.rows[q] = {Any ? nothing : border_[q], border_[q], nothing, border_[q], before};
       best_lane_[q] = nothing, best_step_[q] = I{};
     }
     if (begin == 0 && i0 > 0) {
-      row_my_.data[0] = Affine ? kNegInf<T> : column_.data[i0];
+      row_my_.data[0] = Any ? kNegInf<T> : column_.data[i0];
       row_x_.data[0] = column_.data[i0];
     }
-    s_.rows[0].before[L - 1] = Affine ? std::max(row_my_.data[begin], row_x_.data[begin]) : row_my_.data[begin];
+    s_.rows[0].before[L - 1] = Any ? std::max(row_my_.data[begin], row_x_.data[begin]) : row_my_.data[begin];
     if (Trace) out_ = bits_.data() + offset_[k];
 
     alignas(kBytes) T tile[kStack][L * L];
+    // Cells behind the last column or row feed no cell inside; only a local path may begin to end there.
+    const int64_t inner_end = !Local && p_->mode == kGlobal && p_->all_in_band() ? steps.end : steps.inner_end;
+    Ahead<T> ahead(p_->match, p_->row, p_->n, p_->m, i0 + kBlock, kBlock);
     for (int64_t t0 = begin; t0 < steps.end; t0 += L) {
       const int64_t t1 = std::min(t0 + L, steps.end);
       for (int q = 0; q < kStack; ++q) load_tile<kStack>(*p_, i0, q, t0, tile[q]);
-      if (t0 >= steps.inner_begin && t1 <= steps.inner_end && t1 - t0 == L)
-        p_->same_y ? inner<true>(i0, t0, tile[0]) : inner<false>(i0, t0, tile[0]);
+      if (t0 >= steps.inner_begin && t1 <= inner_end)
+        p_->same_y ? inner<true>(t0, t1, tile[0], ahead) : inner<false>(t0, t1, tile[0], ahead);
       else
         edge(steps, t0, t1, tile[0]);
     }
@@ -133,7 +165,7 @@ class MaxSweep {
   }
 
   template <bool SameY>
-  void inner(int64_t i0, int64_t t0, const T* tile) {
+  void inner(int64_t t0, int64_t t1, const T* tile, Ahead<T>& ahead) {
     State s = s_;
     V best[kStack], open_x[kStack], gap_x[kStack];
     I at[kStack];
@@ -143,12 +175,12 @@ class MaxSweep {
     T *in_my = row_my_.data + t0 + 1, *in_x = row_x_.data + t0 + 1;
     Word<T>* out = out_;
 #pragma GCC unroll 2
-    for (int k = 0; k < L; ++k) {
+    for (int k = 0; k < t1 - t0; ++k) {
       const V open = SameY ? open_all : load(open_y + k), gap = SameY ? gap_all : load(gap_y + k);
       V my = from_above<T>(s.rows[kStack - 1].my, in_my + k), x = Affine ? from_above<T>(s.rows[kStack - 1].x, in_x + k) : V{};
 #pragma GCC unroll 4
       for (int q = 0; q < kStack; ++q) {
-        prefetch_row(*p_, i0 + kBlock + k * kStack + q, t0);
+        ahead.next();
         const V m = step(s.rows[q], my, x, load(tile + (q * L + k) * L), open_x[q], gap_x[q], open, gap, out, [](V&, V&, V&) {});
         my = s.rows[q].my, x = s.rows[q].x;
         if (Local) note(m, Int(t0 + k), best[q], at[q]);
@@ -216,9 +248,9 @@ class MaxSweep {
     V m = before + match, x, y;
     unsigned opened_x = 0, opened_y = 0;
     if (Affine) {
-      s.before = vmax(above_my, above_x);
+      s.before = Any ? vmax(above_my, above_x) : above_my;
       const V opening_x = above_my + open_x, extending_x = above_x + gap_x;
-      const V opening_y = s.mx + open_y, extending_y = s.y + gap_y;
+      const V opening_y = (Any ? s.mx : s.my) + open_y, extending_y = s.y + gap_y;
       x = vmax(opening_x, extending_x), y = vmax(opening_y, extending_y);
       if (Trace) opened_x = bits_ge(opening_x, extending_x), opened_y = bits_ge(opening_y, extending_y);
     } else {
@@ -227,12 +259,14 @@ class MaxSweep {
     }
     mask(m, x, y);
     const V mx = vmax(m, x);
-    if (Affine) s.my = vmax(m, y), s.mx = mx, s.x = x, s.y = y;
-    else s.my = vmax(mx, y);
+    s.my = vmax(Any ? m : mx, y);
+    if (Affine) s.x = x, s.y = y;
+    if (Any) s.mx = mx;
     if (Trace) {
       out[0] = Word<T>(bits_ge(m, x));
-      out[1] = Word<T>(bits_ge(Affine ? m : mx, y));
-      if (Affine) out[2] = Word<T>(bits_ge(x, y)), out[3] = Word<T>(opened_x), out[4] = Word<T>(opened_y);
+      out[1] = Word<T>(bits_ge(Any ? m : mx, y));
+      if (Any) out[2] = Word<T>(bits_ge(x, y));
+      if (Affine) out[kOpened] = Word<T>(opened_x), out[kOpened + 1] = Word<T>(opened_y);
       if (Local) out[kWords - 1] = Word<T>(continues);
       out += kWords;
     }
@@ -247,15 +281,19 @@ class MaxSweep {
   }
 
   // The operation by which a best path enters cell (i, j), given that it leaves it by `after`.
-  int entered_by(const Word<T>* w, int r, int after) const {
+  int entered_by(const Word<T>* w, int r, int after) {
     const auto bit = [&](int k) { return w[k] >> r & 1; };
-    if (!Affine) return bit(1) ? (bit(0) ? 0 : 1) : 2;
+    if (!Any) {
+      const int op = bit(1) ? (bit(0) ? 0 : 1) : 2;
+      if (Affine && after != 0 && op == after) sure_ = false;
+      return op;
+    }
     if (after == 1) return bit(1) ? 0 : 2;
     if (after == 2) return bit(0) ? 0 : 1;
     return bit(0) && bit(1) ? 0 : bit(2) ? 1 : 2;
   }
 
-  void trace(std::vector<int8_t>* ops) const {
+  void trace(std::vector<int8_t>* ops) {
     const int64_t n = p_->n, m = p_->m;
     ops->clear();
     int64_t i = best_i_, j = best_j_;
@@ -275,7 +313,7 @@ class MaxSweep {
       const int r = lane(i);
       ops->push_back(int8_t(op));
       const bool starts = Local && op == 0 && !(w[kWords - 1] >> r & 1);
-      const bool extends = Affine && op != 0 && !(w[op == 1 ? 3 : 4] >> r & 1);
+      const bool extends = Affine && op != 0 && !(w[kOpened + op - 1] >> r & 1);
       i -= op != 2, j -= op != 1;
       if (starts || i < 0 || j < 0) break;
       if (!extends) op = entered_by(words(i, j), lane(i), op);
@@ -301,6 +339,7 @@ class MaxSweep {
   Word<T>* out_ = nullptr;
   T best_ = 0;
   int64_t best_i_ = -1, best_j_ = -1;
+  bool sure_ = true;
 };
 
 template <class T, bool Affine, bool Local, bool Trace>
@@ -308,7 +347,8 @@ void run(const AlignmentArgs& args, int64_t* path, T* scores) {
   const int64_t width = args.N + args.M;
   struct Scratch {
     Pair<T> pair;
-    MaxSweep<T, Affine, Local, Trace> sweep;
+    MaxSweep<T, Affine ? kCostly : kLinear, Local, Trace> sweep;
+    MaxSweep<T, Affine ? kAny : kLinear, Local, Trace> general;
     std::vector<int8_t> ops;
   };
   std::vector<std::unique_ptr<Scratch>> scratch(std::max<int64_t>(1, args.threads));
@@ -316,7 +356,8 @@ void run(const AlignmentArgs& args, int64_t* path, T* scores) {
     if (!scratch[worker]) scratch[worker] = std::make_unique<Scratch>();
     Scratch& s = *scratch[worker];
     s.pair.set(args, b);
-    scores[b] = s.sweep.run(s.pair, &s.ops);
+    const bool usual = !Affine || (args.mode != kSemiglobal && s.pair.opening_costs());
+    if (!usual || !s.sweep.run(s.pair, &scores[b], &s.ops)) s.general.run(s.pair, &scores[b], &s.ops);
     if (!Trace) return;
     int64_t* out = path + b * width;
     int64_t used = 0;

@@ -1,6 +1,7 @@
 // Scores of given paths and their gradients: look-ups and counts, limited by memory latency and by
 // writing the dense (B, N, M) gradient once.
 #include "alignment.h"
+#include "pages.h"
 
 namespace sl {
 namespace {
@@ -70,6 +71,7 @@ int64_t score(const AlignmentArgs* args, const int64_t* paths, int64_t K, T* out
 // Paths that begin with padding (no feasible output) or leave the band contribute nothing.
 template <class T>
 int64_t score_backward(const AlignmentArgs* args, const int64_t* paths, int64_t K, const T* grad, T* d_match, T* d_gap_x, T* d_gap_y, T* d_open_x, T* d_open_y) {
+  on_large_pages(d_match, args->B * args->N * args->M);
   const AlignmentArgs& a = *args;
   const int64_t width = a.N + a.M;
   parallel_for(a.B, a.B * a.N * a.M < 200000 ? 1 : int(a.threads), [&](int64_t b, int) {

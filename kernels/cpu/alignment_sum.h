@@ -138,7 +138,7 @@ struct GapWeights {
 
 // What a block's forward steps leave for its backward steps: vectors of each step, in the scale of its
 // exponents.
-template <class T>
+template <class T, bool Affine>
 struct StepRecord {
   static constexpr int64_t L = kLanes<T>;
   Buffer<T> store;
@@ -146,7 +146,8 @@ struct StepRecord {
   std::vector<int32_t> event;        // of each step: its entry in exponents
   std::vector<IVec<T>> exponents;
 
-  enum Field { kWeight, kBefore, kAboveMY, kLeftMX, kAboveX, kLeftY, kFields };
+  enum Field { kWeight, kBefore, kAboveMY, kLeftMX, kAboveX, kLeftY };
+  static constexpr int64_t kFields = Affine ? 6 : 4;
   void reset(int64_t begin_, int64_t steps_) {
     begin = begin_, steps = steps_;
     store.resize(steps * kFields * L);
@@ -185,8 +186,9 @@ class SumSweep {
     }
   }
 
-  // Runs one block from the row of nodes in front of it to the one behind it; false: not representable.
-  bool block(int64_t k, const T* in_my, const T* in_x, const T* in_e, T* out_my, T* out_x, T* out_e, StepRecord<T>* record) {
+  // Runs block k from the row of nodes in front of it to the one behind it, and fetches block `next` into the
+  // cache; false: not representable.
+  bool block(int64_t k, int64_t next, const T* in_my, const T* in_x, const T* in_e, T* out_my, T* out_x, T* out_e, StepRecord<T, Affine>* record) {
     const Steps steps(*p_, k, 1);
     const int64_t i0 = steps.i0, begin = steps.begin;
     in_my_ = in_my, in_x_ = in_x, in_e_ = in_e, out_my_ = out_my, out_x_ = out_x, out_e_ = out_e;
@@ -194,6 +196,7 @@ class SumSweep {
     start_block(steps);
     if (!link(begin)) return false;
     if (record) record->exponents.push_back(e_);
+    Ahead<T> ahead(p_->match, p_->row, p_->n, p_->m, next * L, L);
     // The steps of a tile wait for each other; the exponentials of the next tile fill the gaps.
     alignas(kBytes) T scores[L * L], weights[2][L * L];
     load_tile<1>(*p_, i0, 0, begin, scores);
@@ -203,7 +206,7 @@ class SumSweep {
       const int64_t t1 = std::min(t0 + L, steps.end);
       const int64_t a = std::clamp(steps.inner_begin, t0, t1), b = std::clamp(steps.inner_end, a, t1);
       load_tile<1>(*p_, i0, 0, t1, scores);
-      const Tiles tiles{t0, weights[now], scores, weights[now ^ 1]};
+      const Tiles tiles{t0, weights[now], scores, weights[now ^ 1], &ahead};
       const bool good = (a == t0 || part<false>(steps, t0, a, tiles, record)) && (a == b || part<true>(steps, a, b, tiles, record)) &&
                         (b == t1 || part<false>(steps, b, t1, tiles, record));
       if (!good) return false;
@@ -225,12 +228,23 @@ class SumSweep {
  private:
   struct State {
     V my, x, y, mx, above_my, above_x;
+
+    State() = default;
+    State(V my, V x, V y, V mx, V above_my, V above_x) : my(my), x(x), y(y), mx(mx), above_my(above_my), above_x(above_x) {}
+    // Member by member, so that a copy lives in registers: as a whole GCC copies it through memory.
+    State(const State& other) { *this = other; }
+    State& operator=(const State& other) {
+      my = other.my, above_my = other.above_my;
+      if (Affine) x = other.x, y = other.y, mx = other.mx, above_x = other.above_x;
+      return *this;
+    }
   };
   // L steps each: the weights of these, the scores of the next, and where their weights go.
   struct Tiles {
     int64_t t0;
     const T *weights, *scores;
     T* next;
+    Ahead<T>* ahead;
   };
 
   V weight_of(V score) {
@@ -333,22 +347,23 @@ class SumSweep {
       if (!(h[r] > 0) && !inside[r] && border_[r] == 0) e_[r] = e_[r + 1];
     const I moved = before - e_;
     const Int limit = ExpConst<T>::bias - 27;
-    if (any_set<T>(((moved > limit) | (moved < -limit)) & ((s_.above_my > T(0)) | (s_.above_x > T(0))))) return false;
+    if (any_set<T>(((moved > limit) | (moved < -limit)) & (Affine ? (s_.above_my > T(0)) | (s_.above_x > T(0)) : s_.above_my > T(0)))) return false;
     const V shift = power_of_two<T>(moved > limit ? I{} : moved);
-    s_.above_my *= shift, s_.above_x *= shift;
+    s_.above_my *= shift;
+    if (Affine) s_.above_x *= shift;
     return true;
   }
 
   template <bool Plain>
-  bool part(const Steps& steps, int64_t from, int64_t to, const Tiles& tiles, StepRecord<T>* record) {
+  bool part(const Steps& steps, int64_t from, int64_t to, const Tiles& tiles, StepRecord<T, Affine>* record) {
     return record ? run<Plain, true>(steps, from, to, tiles, record) : run<Plain, false>(steps, from, to, tiles, record);
   }
 
   // Steps from..to-1 of a tile. All that the loop needs is copied out of the object first: the compiler would
   // reload it behind every store.
   template <bool Plain, bool Keep>
-  bool run(const Steps& steps, int64_t from, int64_t to, const Tiles& tiles, StepRecord<T>* record) {
-    using Record = StepRecord<T>;
+  bool run(const Steps& steps, int64_t from, int64_t to, const Tiles& tiles, StepRecord<T, Affine>* record) {
+    using Record = StepRecord<T, Affine>;
     State s = s_;
     V top = top_, ends = ends_, factor = factor_, start = start_, open_in = open_x_ * factor, gap_in = gap_x_ * factor;
     T taken = taken_, own = T(e_[0]);
@@ -360,6 +375,7 @@ class SumSweep {
     const I last_row = rows == Int(p_->n - 1 - steps.i0);
     const T *in_my = in_my_ + 1, *in_x = in_x_ + 1, *in_e = in_e_ + 1, *open_right = w_->open_y - L1, *gap_right = w_->gap_y - L1;
     T *out_my = out_my_ + 1 - L1, *out_x = out_x_ + 1 - L1, *out_e = out_e_ + 1 - L1;
+    Ahead<T> ahead = *tiles.ahead;
     const auto reload = [&] {
       factor = factor_, taken = taken_, open_in = open_x_ * factor, gap_in = gap_x_ * factor;
     };
@@ -368,7 +384,7 @@ class SumSweep {
         if (!link(t)) return false;
         reload();
       }
-      if (Plain) prefetch_row(*p_, steps.i0 + (Keep ? -L : L) + (t - tiles.t0), tiles.t0 + L);  // kept steps run from the last block up
+      ahead.next();
       V open_y = load(open_right + t), gap_y = load(gap_right + t);
       V open_above = open_in, gap_above = gap_in;
       I j{}, inside = I{} - Int(1);
@@ -434,7 +450,7 @@ class SumSweep {
         if (Keep) record->exponents.push_back(e_), ++event;
       }
     }
-    s_ = s, ends_ = ends, top_ = top;
+    s_ = s, ends_ = ends, top_ = top, *tiles.ahead = ahead;
     return true;
   }
 

@@ -1,6 +1,7 @@
 // Scores of given labellings and their gradients: look-ups and counts, limited by memory latency and
 // by writing the dense (B, N, C) gradient once.
 #include "chain.h"
+#include "pages.h"
 
 namespace sl {
 namespace {
@@ -50,6 +51,7 @@ void clear_counts(const Chain<T>& chain, T* d_unary, T* d_transition, T* d_start
 // Rows whose first label is negative (no feasible output) contribute nothing.
 template <class T>
 int64_t score_backward(const ChainArgs* args, const int64_t* labels, int64_t K, const T* grad, T* d_unary, T* d_transition, T* d_start, T* d_end) {
+  on_large_pages(d_unary, args->B * args->N * args->C);
   const Chain<T> chain(*args, 1);
   clear_counts(chain, d_unary, d_transition, d_start, d_end);
   for (int64_t k = 0; k < K; ++k)
@@ -63,6 +65,7 @@ int64_t score_backward(const ChainArgs* args, const int64_t* labels, int64_t K, 
 // grad_b times the parts of y minus the parts of z.
 template <class T>
 int64_t difference_backward(const ChainArgs* args, const int64_t* y, const int64_t* z, const T* grad, T* d_unary, T* d_transition, T* d_start, T* d_end) {
+  on_large_pages(d_unary, args->B * args->N * args->C);
   const Chain<T> chain(*args, 1);
   clear_counts(chain, d_unary, d_transition, d_start, d_end);
   for (int64_t b = 0; b < chain.B; ++b) {

@@ -3,6 +3,7 @@
 // Rows that forward could not represent are done in log space. Limited by the W C exponentials a
 // position and by writing the (B, N, W, C) gradient.
 #include "outer.h"
+#include "pages.h"
 #include "semimarkov_log.h"
 #include "semimarkov_scaled.h"
 
@@ -133,6 +134,7 @@ struct Backward {
 
 template <class T>
 int64_t backward(const SemiArgs* args, T* values, double* scales, const T* grad, T* d_segments, T* d_transition) {
+  on_large_pages(d_segments, args->B * args->N * args->W * args->C);
   const Backward<T> run(*args, values, scales, grad, d_segments, d_transition);
   const Semi<T>& semi = run.semi;
   const int64_t C = semi.C, Cp = semi.Cp, chunks = semi.workers();

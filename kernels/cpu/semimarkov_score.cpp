@@ -1,6 +1,7 @@
 // Scores of given segmentations and their gradients: look-ups and counts, limited by memory latency
 // and by writing the dense (B, N, W, C) gradient once.
 #include "semimarkov.h"
+#include "pages.h"
 
 namespace sl {
 namespace {
@@ -43,6 +44,7 @@ int64_t score(const SemiArgs* args, const int64_t* codes, int64_t K, T* out) {
 // Rows that hold no segmentation (no feasible output) contribute nothing.
 template <class T>
 int64_t score_backward(const SemiArgs* args, const int64_t* codes, int64_t K, const T* grad, T* d_segments, T* d_transition) {
+  on_large_pages(d_segments, args->B * args->N * args->W * args->C);
   const Semi<T> semi(*args, false);
   const int64_t B = semi.B, N = semi.N, W = semi.W, C = semi.C, steps = std::max<int64_t>(N - 1, 0);
   std::fill_n(d_segments, B * N * W * C, T(0));

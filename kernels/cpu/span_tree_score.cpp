@@ -1,6 +1,7 @@
 // Scores of given trees and their gradients: look-ups and counts, limited by reading the (N, N) labels
 // and by writing the dense gradient once.
 #include "span_tree.h"
+#include "pages.h"
 
 namespace sl {
 namespace {
@@ -50,6 +51,7 @@ int64_t score(const SpanTreeArgs* args, const int64_t* labels, int64_t K, T* out
 // Trees without a label on the whole sentence (no feasible output) contribute nothing.
 template <class T>
 int64_t score_backward(const SpanTreeArgs* args, const int64_t* labels, int64_t K, const T* grad, T* d_spans) {
+  on_large_pages(d_spans, args->B * args->N * args->N * args->L);
   const SpanTree<T> trees(*args);
   const int64_t B = trees.B, N = trees.N, L = trees.L;
   trees.for_groups([&](int64_t, const int64_t* rows, int64_t count) {

@@ -1,5 +1,6 @@
 // log Z of each sentence, its gradient, and the derivative of that gradient along a direction.
 #include "span_tree_sum.h"
+#include "pages.h"
 
 namespace sl {
 namespace {
@@ -25,6 +26,7 @@ int64_t forward(const SpanTreeArgs* args, T* log_z, T* alpha) {
 
 template <class T>
 int64_t backward(const SpanTreeArgs* args, T* alpha, const T* grad, T* d_spans) {
+  on_large_pages(d_spans, args->B * args->N * args->N * args->L);
   const SpanTree<T> trees(*args);
   Diagonals whole;
   whole.set(args->N, args->group);
@@ -34,6 +36,24 @@ int64_t backward(const SpanTreeArgs* args, T* alpha, const T* grad, T* d_spans) 
     InsideOutside<T, false> run(trees);
     run.place(rows, count);
     run.outside(SpanTreeChart<T>(alpha + k * block, run.diagonals.size()), grad, d_spans);
+  });
+  return 0;
+}
+
+// log Z and the gradient of sum_b log Z_b, group by group, so that what the first leaves is in the cache.
+template <class T>
+int64_t value_and_gradient(const SpanTreeArgs* args, T* log_z, T* d_spans) {
+  on_large_pages(d_spans, args->B * args->N * args->N * args->L);
+  const SpanTree<T> trees(*args);
+  trees.for_groups([&](int64_t, const int64_t* rows, int64_t count) {
+    FlushSubnormals flush;
+    InsideOutside<T, false> run(trees);
+    run.place(rows, count);
+    KeptBuffer<T, 0> own;
+    const SpanTreeChart<T> chart(own.resize(SpanTreeChart<T>::kArrays * run.diagonals.size()), run.diagonals.size());
+    run.inside(chart);
+    for (int64_t r = 0; r < count; ++r) log_z[rows[r]] = run.log_total(chart, r);
+    run.outside(chart, nullptr, d_spans);
   });
   return 0;
 }
@@ -65,6 +85,9 @@ int64_t second(const SpanTreeArgs* args, const T* weight, const T* v, T* along, 
   }                                                                                                                    \
   extern "C" int64_t sl_span_tree_backward_##suffix(const sl::SpanTreeArgs* a, T* alpha, const T* grad, T* d_spans) {  \
     return sl::backward<T>(a, alpha, grad, d_spans);                                                                   \
+  }                                                                                                                    \
+  extern "C" int64_t sl_span_tree_value_and_gradient_##suffix(const sl::SpanTreeArgs* a, T* log_z, T* d_spans) {       \
+    return sl::value_and_gradient<T>(a, log_z, d_spans);                                                               \
   }                                                                                                                    \
   extern "C" int64_t sl_span_tree_second_##suffix(const sl::SpanTreeArgs* a, const T* weight, const T* v, T* along, T* d_spans) { \
     return sl::second<T>(a, weight, v, along, d_spans);                                                                \

@@ -131,14 +131,14 @@ class InsideOutside {
     return T(std::log(double(c.m[at])) + double(c.e[at]) * 0.693147180559945309417);
   }
 
-  // weight[b] P (or, with Tangent, weight[b] P') into d (B, N, N, L), every entry of these sentences.
+  // weight[b] P (or, with Tangent, weight[b] P'; null: all 1) into d (B, N, N, L), every entry of these sentences.
   void outside(const SpanTreeChart<T>& c, const T* weight, T* d) {
     const int64_t n = diagonals.n, size = diagonals.size();
     p_.resize(size), std::fill_n(p_.data, size, T(0));
     if (Tangent) dp_.resize(size), std::fill_n(dp_.data, size, T(0));
     for (int64_t w = n; w >= 1; --w) {
       for (int64_t r = 0; r < diagonals.g && trees_.length(rows_[r]) >= w; ++r)
-        if (const int64_t root = diagonals.at(w, 0, r); trees_.length(rows_[r]) == w && c.m[root] > 0) p_.data[root] = weight[rows_[r]];
+        if (const int64_t root = diagonals.at(w, 0, r); trees_.length(rows_[r]) == w && c.m[root] > 0) p_.data[root] = weight ? weight[rows_[r]] : T(1);
       if (w > 1) for_lanes<T>(diagonals.length(w), [&](int64_t v, auto vectors) { outside_block<vectors>(c, w, v); });
     }
     for (int64_t r = 0; r < diagonals.g; ++r) write(c, r, d + rows_[r] * trees_.N * trees_.N * trees_.L);

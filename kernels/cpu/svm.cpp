@@ -62,12 +62,13 @@ struct Shared {
       } else if (key < 0) {
         value = planes.row_dot(planes.term_row[k], w + planes.term_offset[k]);
       } else {
-        Entry& entry = planes.entry[key];
-        if (entry.seen != visit) {
-          entry.product = planes.row_dot(planes.term_row[k], w + planes.term_offset[k]);
-          entry.seen = visit;
+        Entry& entry = planes.entry(key);
+        if (entry.seen == visit && entry.key == key) {
+          value = entry.product;
+        } else {
+          value = planes.row_dot(planes.term_row[k], w + planes.term_offset[k]);
+          if (entry.touched != visit) entry.product = value, entry.key = key, entry.seen = visit;
         }
-        value = entry.product;
       }
       total += planes.term_coefficient[k] * value;
     }
@@ -82,19 +83,21 @@ struct Shared {
       } else if (key < 0) {
         planes.add_row(k, c, w);
       } else {
-        Entry& entry = planes.entry[key];
+        Entry& entry = planes.entry(key);
         if (entry.touched != visit) {
+          if (entry.key != key) entry.key = key, entry.seen = 0;
           entry.moved = 0;
           entry.touched = visit;
           terms.push_back(k);
         }
-        entry.moved += c;
+        if (entry.key == key) entry.moved += c;
+        else planes.add_row(k, c, w);
       }
     }
   }
   void flush(double* w) {
     for (int64_t k : terms)
-      if (planes.entry[planes.term_key[k]].moved != 0) planes.add_row(k, planes.entry[planes.term_key[k]].moved, w);
+      if (const double moved = planes.entry(planes.term_key[k]).moved; moved != 0) planes.add_row(k, moved, w);
     terms.clear();
   }
 };

@@ -8,32 +8,42 @@
 
 namespace sl {
 
-// What a visit knows of a key, in one place: a visit meets hundreds of keys that no cache holds.
+// What a visit knows of a key. A table by key would be larger than any cache; a visit meets a few hundred keys that
+// lie together, which this many entries hold side by side, and what they do not hold is computed again.
 struct Entry {
   double product;   // <row, w>, where seen is the present visit
   double moved;     // what the row is to be added by, where touched is the present visit
-  int64_t seen;
-  int64_t touched;
+  int64_t key, seen, touched;
 };
+constexpr int64_t kEntries = 2048;  // ENTRIES of structlearn/solvers/planes.py
 
 struct Planes {
   const int64_t* row_start;    // (rows + 1,) into value
   const int64_t* row_column;   // (rows,) into column; -1: a dense row, columns 0, 1, ...
   const int32_t* column;
-  const double* value;
+  const void* value;           // double, or float if narrow: rows are read far more often than a cache holds them
   const int64_t* term_start;   // (planes + 1,)
   const int64_t* term_row;
   const int64_t* term_offset;
   const double* term_coefficient;
-  const int64_t* term_key;     // equal where row and offset are, 0..keys-1; -1: not shared; -2: the row is a single 1
-  int64_t keys;
-  Entry* entry;                // (keys,) scratch
+  const int64_t* term_key;     // equal where row and offset are, from 0; -1: not shared; -2: the row is a single 1
+  Entry* entries;              // (kEntries,) scratch
   int64_t* visit;              // counts up over all calls
+  int64_t narrow;
 
+  Entry& entry(int64_t key) const { return entries[key & (kEntries - 1)]; }
+  // body(values of row r)
+  template <class F>
+  auto with_row(int64_t r, F&& body) const {
+    return narrow ? body(static_cast<const float*>(value) + row_start[r]) : body(static_cast<const double*>(value) + row_start[r]);
+  }
   // <row, w> for w shifted to the row's place.
   double row_dot(int64_t r, const double* w) const {
+    return with_row(r, [&](const auto* x) { return row_dot(r, x, w); });
+  }
+  template <class X>
+  double row_dot(int64_t r, const X* x, const double* w) const {
     const int64_t size = row_start[r + 1] - row_start[r];
-    const double* x = value + row_start[r];
     if (row_column[r] >= 0) {
       const int32_t* at = column + row_column[r];
       double sum = 0;
@@ -57,14 +67,15 @@ struct Planes {
   }
   void add_row(int64_t k, double c, double* w) const {
     const int64_t r = term_row[k], size = row_start[r + 1] - row_start[r];
-    const double* x = value + row_start[r];
     double* to = w + term_offset[k];
-    if (row_column[r] >= 0) {
-      const int32_t* at = column + row_column[r];
-      for (int64_t j = 0; j < size; ++j) to[at[j]] += c * x[j];
-    } else {
-      for (int64_t j = 0; j < size; ++j) to[j] += c * x[j];
-    }
+    with_row(r, [&](const auto* x) {
+      if (row_column[r] >= 0) {
+        const int32_t* at = column + row_column[r];
+        for (int64_t j = 0; j < size; ++j) to[at[j]] += c * x[j];
+      } else {
+        for (int64_t j = 0; j < size; ++j) to[j] += c * x[j];
+      }
+    });
   }
   // w += scale * a_p
   void add(int64_t p, double scale, double* w) const {

@@ -4,13 +4,15 @@ The chain intersected with the automaton is a chain over pairs (label, state aft
 
     transition'[(c, q), (d, r)] = transition[c, d] if next[q, d] = r, else -inf,
 
-one expanded sequence for each accepted label sequence, so it stays batched, differentiable and exact.
+one expanded sequence for each accepted label sequence, so it stays batched, differentiable and exact. A score on the
+state in which a sequence ends, such as the price of a broken soft constraint, adds to the last label's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Self
+from functools import cached_property
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -18,6 +20,20 @@ from torch import Tensor
 from structlearn.errors import ArgumentError, ShapeError
 from structlearn.structures.chain import ChainPotentials, LinearChain
 from structlearn.structures.expanded import ExpandedChain
+
+
+class Expansion(NamedTuple):
+    """Pairs (label, state after it) that some step leads to: ``emit`` and ``state`` (E,), their ``place`` (C, Q).
+
+    ``allowed`` (E, E): which pair may follow which; ``opens``, ``closes`` (E,): which may be first, and last.
+    """
+
+    emit: Tensor
+    state: Tensor
+    place: Tensor
+    allowed: Tensor
+    opens: Tensor
+    closes: Tensor
 
 
 class DFA:
@@ -44,9 +60,31 @@ class DFA:
         self.start = start
         self.accept = tuple(accept)
 
-    def __call__(self, chain: LinearChain) -> AutomatonChain:
-        """The chain restricted to the label sequences that this automaton accepts."""
-        return AutomatonChain(chain, self)
+    @cached_property
+    def expansion(self) -> Expansion:
+        """The pairs of a label and a state, on the CPU."""
+        following = self.next
+        # Only pairs that some step leads to; label 0 without a state stands for what the automaton refuses.
+        reached = [
+            (c, q) for c in range(following.shape[1]) for q in sorted({int(r) for r in following[:, c] if r >= 0})
+        ]
+        emit = torch.tensor([c for c, _ in reached] or [0])
+        state = torch.tensor([q for _, q in reached] or [0])
+        place = torch.full((following.shape[1], following.shape[0]), -1)
+        if reached:
+            place[emit, state] = torch.arange(len(reached))
+        return Expansion(
+            emit,
+            state,
+            place,
+            following[state][:, emit] == state,
+            (following[self.start, emit] == state) & bool(reached),
+            torch.isin(state, torch.tensor(self.accept, dtype=torch.int64)),
+        )
+
+    def __call__(self, chain: LinearChain, final: Tensor | None = None) -> AutomatonChain:
+        """The chain restricted to the label sequences that this automaton accepts; ``final`` (Q,) scores their ends."""
+        return AutomatonChain(chain, self, final)
 
 
 class AutomatonChain(ExpandedChain):
@@ -55,37 +93,27 @@ class AutomatonChain(ExpandedChain):
     fields = ("unary", "transition", "start", "end")
     named = ChainPotentials
 
-    def __init__(self, chain: LinearChain, dfa: DFA) -> None:
+    def __init__(self, chain: LinearChain, dfa: DFA, final: Tensor | None = None) -> None:
         if chain.unary.shape[2] != dfa.next.shape[1]:
             raise ShapeError(
                 "dfa", f"{chain.unary.shape[2]} labels, as the chain has", dfa.next.shape[1], "one column a label"
             )
-        self.chain, self.dfa = chain, dfa
+        self.chain, self.dfa, self.final = chain, dfa, final
         self.unary, self.transition, self.start, self.end = chain.unary, chain.transition, chain.start, chain.end
-        device = chain.unary.device
-        following = dfa.next.to(device)
-        # Only pairs that some step leads to; label 0 without a state stands for what the automaton refuses.
-        reached = [
-            (c, q) for c in range(following.shape[1]) for q in sorted({int(r) for r in following[:, c] if r >= 0})
-        ]
-        self.emit = torch.tensor([c for c, _ in reached] or [0], device=device)
-        state = torch.tensor([q for _, q in reached] or [0], device=device)
-        self._place = torch.full((following.shape[1], following.shape[0]), -1, device=device)
-        for i, (c, q) in enumerate(reached):
-            self._place[c, q] = i
-        allowed = following[state][:, self.emit] == state
-        opens = (following[dfa.start, self.emit] == state) & bool(reached)
-        closes = torch.isin(state, torch.tensor(dfa.accept, device=device))
+        pairs = Expansion(*(x.to(chain.unary.device) for x in dfa.expansion))
+        self.emit, self._place = pairs.emit, pairs.place
 
-        def edge(scores: Tensor | None, ok: Tensor) -> Tensor:
+        def edge(scores: Tensor | None, ok: Tensor, final: Tensor | None = None) -> Tensor:
             base = chain.unary.new_zeros(len(self.emit)) if scores is None else scores[self.emit]
+            if final is not None:
+                base = base + final.to(base)[pairs.state]
             return base.masked_fill(~ok, float("-inf"))
 
         self.inner = LinearChain(
             chain.unary[..., self.emit],
-            chain.transition[..., self.emit, :][..., self.emit].masked_fill(~allowed, float("-inf")),
-            start=edge(chain.start, opens),
-            end=edge(chain.end, closes),
+            chain.transition[..., self.emit, :][..., self.emit].masked_fill(~pairs.allowed, float("-inf")),
+            start=edge(chain.start, pairs.opens),
+            end=edge(chain.end, pairs.closes, final),
             lengths=chain.lengths,
             backend=chain.backend,
         )
@@ -119,4 +147,4 @@ class AutomatonChain(ExpandedChain):
         return self.chain.forbidden_place(y, row) or ", which ends in a state that does not accept"
 
     def replace(self, **potentials: Tensor | None) -> Self:
-        return type(self)(self.chain.replace(**potentials), self.dfa)
+        return type(self)(self.chain.replace(**potentials), self.dfa, self.final)

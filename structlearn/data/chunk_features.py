@@ -107,6 +107,12 @@ def word_features(tokens: Tokens) -> Tensor:
     return torch.stack([_at(tokens.word, tokens.place, template, i) for i, template in templates], 1)
 
 
+def token_features(tokens: Tokens) -> Tensor:
+    """Hashes (M, J) of the features of words and their neighbours, parts of speech included."""
+    every = {**tokens.word, **tokens.pos}
+    return torch.stack([_at(every, tokens.place, template, i) for i, template in enumerate(_TEMPLATES)], 1)
+
+
 def _at(every: dict[str, Tensor], place: Tensor, template: tuple[tuple[str, int], ...], number: int) -> Tensor:
     return mix(number, *(every[name][place + offset] for name, offset in template))
 
@@ -114,7 +120,7 @@ def _at(every: dict[str, Tensor], place: Tensor, template: tuple[tuple[str, int]
 def chunk_features(tokens: Tokens, width: int) -> ChunkFeatures:
     """Features of every word, and of every chunk of up to ``width`` words; 0 where it would cross a sentence's end."""
     every = {**tokens.word, **tokens.pos}
-    words = torch.stack([_at(every, tokens.place, template, i) for i, template in enumerate(_TEMPLATES)], 1)
+    words = token_features(tokens)
     edges = torch.stack([_at(every, tokens.place, template, i) for i, template in enumerate(_EDGES, 1000)], 1)
     return ChunkFeatures(words, _span_features(tokens, every, width), edges)
 

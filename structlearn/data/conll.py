@@ -51,6 +51,22 @@ def read_columns(path: str | Path, columns: int, *, encoding: str = "utf-8") -> 
         yield [list(column) for column in zip(*rows, strict=True)]
 
 
+def parse_columns(text: str, *, source: str = "text") -> Iterator[list[list[str]]]:
+    """The sentences of ``text``, each as lists of equal length, as many as its first line has columns."""
+    rows: list[list[str]] = []
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        fields = line.split()
+        if rows and fields and len(fields) != len(rows[0]):
+            expected = f"{len(rows[0])} columns, as in the line above, or a blank line"
+            got = f"{len(fields)}: {line.strip()[:60]!r}"
+            raise FormatError(f"{source}:{number}", expected, got, "columns are separated by blanks")
+        if fields:
+            rows.append(fields)
+        elif rows:
+            yield [list(column) for column in zip(*rows, strict=True)]
+            rows = []
+
+
 def read_conll2000(path: str | Path) -> list[Sentence]:
     """Sentences of a file with the columns word, part of speech, chunk tag."""
     return [Sentence(*columns) for columns in read_columns(path, 3)]

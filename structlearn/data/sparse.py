@@ -47,9 +47,24 @@ class FeatureIndex:
     def __init__(self, features: Tensor, *, min_count: int = 1) -> None:
         if min_count < 1:
             raise ArgumentError("min_count", "an integer >= 1", min_count, "1 keeps every feature")
-        known = torch.bincount(_bucket(features).flatten(), minlength=1 << _BITS) >= min_count
+        self._number(torch.bincount(_bucket(features).flatten(), minlength=1 << _BITS) >= min_count)
+
+    def _number(self, known: Tensor) -> None:
         self.rows = torch.where(known, known.cumsum(0), 0).to(torch.int32)
         self.size = int(known.sum()) + 1
+
+    @classmethod
+    def of_buckets(cls, buckets: Tensor) -> FeatureIndex:
+        """The index that :meth:`buckets` came from."""
+        index = cls.__new__(cls)
+        known = torch.zeros(1 << _BITS, dtype=torch.bool)
+        known[buckets.long()] = True
+        index._number(known)
+        return index
+
+    def buckets(self) -> Tensor:
+        """(F-1,) int32 buckets of the features that have a number, sorted: all that is needed to store the index."""
+        return self.rows.nonzero().flatten().to(torch.int32)
 
     def __call__(self, features: Tensor) -> Tensor:
         """Hashes to row numbers, int32."""
@@ -68,16 +83,18 @@ class SparseBag(nn.Module):
         outputs: C.
         value: what a feature that is on counts. Large margin updates compare a margin with scores, so J features of
             value 1/sqrt(J), vectors of length 1, keep their parameters comparable.
+        sparse: gradients as sparse tensors.
     """
 
-    def __init__(self, size: int, outputs: int, *, value: float = 1.0) -> None:
+    def __init__(self, size: int, outputs: int, *, value: float = 1.0, sparse: bool = True) -> None:
         super().__init__()
+        self.sparse = sparse
         self.weight = nn.Parameter(torch.zeros(size, outputs))
         self.value = value
 
     def forward(self, ids: Tensor) -> Tensor:
         flat = ids.reshape(-1, ids.shape[-1])
-        total = embedding_bag(flat, self.weight, mode="sum", sparse=True, padding_idx=0)
+        total = embedding_bag(flat, self.weight, mode="sum", sparse=self.sparse, padding_idx=0)
         return (self.value * total).view(*ids.shape[:-1], -1)
 
 

@@ -16,6 +16,9 @@ MODULES = {
     "ner": "ner",
     "alignment": "alignment",
     "parsing": "parsing",
+    "rerank": "rerank",
+    "laso-chunking": "laso_chunking",
+    "laso-joint": "laso_joint",
     "ocr": "ocr",
     "losses": "losses",
 }

@@ -137,7 +137,8 @@ def notes(settings: Settings, rows: list[list[Any]]) -> list[str]:
         "paper's digits are lost in the text at hand, so none stand beside ours",
         "the paper found the SVM below the generative model at small n, both alike at large n, and |S| growing less "
         f"than n: here constraints grow {growth:.0f}-fold while n grows {int(many[0]) // int(few[0])}-fold",
-        f"C/n = {C:g}, chosen on other draws, eps = {EPS:g}; the generative model's gap score is chosen by training error, and in the third "
+        f"C/n = {C:g}, chosen on other draws, eps = {EPS:g}; "
+        f"the generative model's gap score is chosen by training error, and in the third "
         "column by test error, the advantage that the paper grants it",
     ]
 

@@ -98,7 +98,7 @@ def run(settings: Settings) -> Report:
     found: dict[str, list[Any]] = {name: [name] for name in LOSSES}
     spent = dict.fromkeys(LOSSES, 0.0)
     data = tasks(settings, first + rest)
-    for task, (everything, labels) in progress(data.items(), "tasks", len(data)):
+    for everything, labels in progress(data.values(), "tasks", len(data)):
         teach, test = everything.split(first)
 
         def fitted(name: str, rate: float, seed: int, part: Batch, labels: int = labels) -> ChainMap:
@@ -127,8 +127,8 @@ def notes(settings: Settings) -> list[str]:
         return ["generated words and sentences stand in for everything"]
     return [
         "letters: OCR words; chunks: CoNLL-2000; names: Spanish CoNLL-2002; an encoder of one layer of 64 under a "
-        f"first-order chain, Adam over {EPOCHS} passes, rates of {', '.join(f'{r:g}' for r in RATES)} by a quarter of the "
-        "training examples held out; ± over seeds only, the examples being the same",
+        f"first-order chain, Adam over {EPOCHS} passes, rates of {', '.join(f'{r:g}' for r in RATES)} by a quarter of "
+        "the training examples held out; ± over seeds only, the examples being the same",
         "no paper has this table",
     ]
 

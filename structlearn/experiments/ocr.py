@@ -136,7 +136,7 @@ def notes(settings: Settings) -> list[str]:
         return ["generated words stand in for everything"]
     return [
         "there are 55 different words, and those of the test folds occur in training, in both settings",
-        "one objective, C/n = 0.1, nothing tuned; gradient methods by Adam, 25 passes over fold 0 and 4 over nine folds, "
+        "one objective, C/n = 0.1, nothing tuned; gradient methods by Adam, 25 passes over fold 0 and 4 over nine, "
         "the exact SVM to a relative gap of 0.5 %; ± of the first table is that of a proportion, letters taken as "
         "independent; slack rescaling and second order are left out of the second table for time",
     ]

@@ -12,3 +12,4 @@ from structlearn.features.multiclass import MulticlassMap as MulticlassMap
 from structlearn.features.multiclass import TaxonomyMap as TaxonomyMap
 from structlearn.features.segment import SegmentMap as SegmentMap
 from structlearn.features.span import SpanScorerMap as SpanScorerMap
+from structlearn.features.sparse import SparseChainMap as SparseChainMap

@@ -16,12 +16,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from structlearn.descriptions import Described
 from structlearn.errors import ShapeError
 from structlearn.structures import Structure
 from structlearn.structures.checks import check_label_tensor
 
 
-class FeatureMap(nn.Module, ABC):
+class FeatureMap(Described, nn.Module, ABC):
     """x to a :class:`Structure`; a subclass defines ``forward`` and names its head's parameters in ``head``."""
 
     head: tuple[str, ...]

@@ -15,3 +15,4 @@ from structlearn.metrics.brackets import constituents as constituents
 from structlearn.metrics.chunks import ChunkF1 as ChunkF1
 from structlearn.metrics.chunks import ChunkScores as ChunkScores
 from structlearn.metrics.chunks import chunk_scores as chunk_scores
+from structlearn.metrics.positions import PositionError as PositionError

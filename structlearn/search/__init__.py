@@ -18,3 +18,4 @@ from structlearn.search.updates import Perceptron as Perceptron
 from structlearn.search.violations import Violations as Violations
 from structlearn.search.violations import compare as compare
 from structlearn.search.violations import laso as laso
+from structlearn.search.violations import lattice as lattice

@@ -15,62 +15,14 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import ArgumentError, InfeasibleError
+from structlearn.search.ranking import STAY, Candidates, Layer, by_layer, distinct, distinct_columns, top
 from structlearn.search.space import S, SearchSpace, join, take
 
-STAY = -1
 
+class _Open(NamedTuple):
+    """What leads on from a layer: (W, B, K*A/W), the W layers ahead first."""
 
-class Candidates(NamedTuple):
-    """What may enter a layer: M candidates an example."""
-
-    g: Tensor  # (B, M) score of the path, -inf where there is none
-    f: Tensor  # (B, M) g + h, by which they are ranked; -inf for those that recombination drops
-    every: Tensor  # (B, M) f before recombination
-    good: Tensor | None  # (B, M) bool
-    parent: Tensor  # (M,) where it comes from, a number within the lattice
-    operator: Tensor  # (M,) or STAY
-
-
-class Layer(NamedTuple, Generic[S]):
-    """K hypotheses an example, the best first; where there are fewer, g is -inf."""
-
-    state: S
-    g: Tensor  # (B, K)
-    good: Tensor | None  # (B, K) bool, if there is gold
-    parent: Tensor  # (B, K)
-    operator: Tensor  # (B, K)
-
-
-def top(scores: Tensor, k: int) -> Tensor:
-    """(B, k): indices of the k highest of scores (B, M), descending; equal ones by lowest index. k <= M."""
-    if scores.device.type == "cpu" and k < scores.shape[1]:
-        # torch.topk is several times faster than a sort but leaves ties open: put those it took into order, and sort
-        # only if one that it left out equals the last that it took.
-        values, index = scores.topk(k)
-        last = values[:, -1:]
-        left_out = (scores == last).sum(1) > (values == last).sum(1)
-        if not bool((left_out & (last[:, 0] > -torch.inf)).any()):
-            index = index.sort(1).values
-            order = scores.gather(1, index).sort(dim=1, descending=True, stable=True).indices
-            return index.gather(1, order)
-    return scores.sort(dim=1, descending=True, stable=True).indices[:, :k]
-
-
-def distinct(f: Tensor, keys: Tensor) -> Tensor:
-    """f (B, M) with -inf for all but the best of equal keys (B, M), the first of equals."""
-    size = int(keys.max()) + 1
-    best = f.new_full((f.shape[0], size), -torch.inf).scatter_reduce(1, keys, f, "amax")
-    place = torch.arange(f.shape[1], device=f.device).expand_as(f)
-    tied = torch.where(f == best.gather(1, keys), place, f.shape[1])
-    first = torch.full_like(best, f.shape[1], dtype=torch.int64).scatter_reduce(1, keys, tied, "amin")
-    return f.masked_fill(place != first.gather(1, keys), -torch.inf)
-
-
-@dataclass
-class _Open(Generic[S]):
-    """A layer whose operators still lead ahead. (B, K, A) each, as the space gives them."""
-
-    scores: Tensor
+    g: Tensor  # of the path with one operator more, -inf where there is none
     ahead: Tensor | None
     keys: Tensor | None
     good: Tensor | None
@@ -90,7 +42,8 @@ class Search(Generic[S]):
     gold: Any = None
     layers: list[Layer[S]] = field(default_factory=list)
     offsets: list[int] = field(default_factory=list)
-    _open: list[_Open[S]] = field(default_factory=list)
+    _open: list[_Open] = field(default_factory=list)
+    _places: dict[tuple[tuple[int, int], ...], tuple[Tensor, Tensor]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.beam is not None and self.beam < 1:
@@ -99,26 +52,36 @@ class Search(Generic[S]):
         b = self.space.batch_size
         device = state[0].device
         none = torch.full((b, 1), STAY, device=device)
-        scores = self.space.expand(state)
-        good = None if self.gold is None else torch.ones((b, 1), dtype=torch.bool, device=device)
-        self._add(Layer(state, scores.new_zeros((b, 1)), good, none, none), scores)
+        with torch.no_grad():
+            scores = self.space.expand(state)
+            good = None if self.gold is None else torch.ones((b, 1), dtype=torch.bool, device=device)
+            self._furthest = torch.zeros(b, dtype=torch.int64, device=device)
+            self._add(Layer(state, scores.new_zeros((b, 1)), good, none, none), scores)
 
     def _add(self, layer: Layer[S], scores: Tensor | None = None) -> None:
         last = self.layers[-1].g.shape[1] if self.layers else 0
         self.offsets.append(self.offsets[-1] + last if self.layers else 0)
         self.layers.append(layer)
-        if len(self.layers) > self.space.layers:
-            return
-        state = layer.state
-        good = None if self.gold is None else self.space.y_good(state, self.gold)
-        keys = self.space.keys(state) if self.recombine and not self.space.first_order else None
-        scores = self._ways(self.space, layer) if scores is None else scores.detach()
-        self._open.append(_Open(scores, self.space.ahead(state), keys, good))
+        if len(self.layers) <= self.space.layers:
+            scores = self.space.expand(layer.state) if scores is None else scores
+            self._open.append(self._ways(len(self.layers) - 1, scores))
 
-    @staticmethod
-    def _ways(space: SearchSpace[S], layer: Layer[S]) -> Tensor:
+    def _ways(self, u: int, scores: Tensor) -> _Open:
+        """What leads on from layer u, by the scores (B, K, A) of its operators."""
+        layer, reach = self.layers[u], self.space.reach
+        state = layer.state
         # States that stand for no hypothesis may read padding, NaN included.
-        return space.expand(layer.state).detach().masked_fill((layer.g == -torch.inf)[..., None], -torch.inf)
+        g = (layer.g[..., None] + scores).masked_fill_((layer.g == -torch.inf)[..., None], -torch.inf)
+        g, good = by_layer(g, reach), None
+        if layer.good is not None:
+            good = by_layer(self.space.y_good(state, self.gold) & layer.good[..., None], reach) & (g > -torch.inf)
+            if reach > 1:
+                steps = torch.arange(1, reach + 1, device=g.device)[:, None]
+                self._furthest = torch.maximum(self._furthest, u + (good.any(2) * steps).amax(0))
+        keys = self.space.keys(state) if self.recombine and not self.space.first_order else None
+        ahead = self.space.ahead(state)
+        ahead, keys = (None if x is None else by_layer(x, reach) for x in (ahead, keys))
+        return _Open(g, ahead, keys, good)
 
     def run(self) -> Search[S]:
         """Takes the search to its last layer; itself."""
@@ -127,49 +90,55 @@ class Search(Generic[S]):
             self.push(self.pick(found, self.rank(found.f), found.f))
         return self
 
+    @torch.no_grad()
     def candidates(self, margin: float = 0.0) -> Candidates:
         """Those of the next layer, f of the y-good ones lowered by ``margin``."""
-        t, reach = len(self.layers), self.space.reach
-        step = self.space.operators // reach
-        g, f, good, parents, operators, keys = [], [], [], [], [], []
-        for u in range(max(0, t - reach), t):
-            layer, ways = self.layers[u], self._open[u]
-            k = layer.g.shape[1]
-            part = slice((t - u - 1) * step, (t - u) * step)
-            g.append((layer.g[:, :, None] + ways.scores[:, :, part]).flatten(1))
-            f.append(g[-1] if ways.ahead is None else g[-1] + ways.ahead[:, :, part].flatten(1))
-            if ways.good is not None and layer.good is not None:
-                good.append((ways.good[:, :, part] & layer.good[:, :, None]).flatten(1))
-            if ways.keys is not None:
-                keys.append(ways.keys[:, :, part].flatten(1))
-            place = torch.arange(k * step, device=layer.g.device)
-            parents.append(place // step + self.offsets[u])
-            operators.append(place % step + part.start)
+        t = len(self.layers)
+        origins = range(max(0, t - self.space.reach), t)
+        ways = [(self._open[u], t - u - 1) for u in origins]
         before = self.layers[-1]
-        stays = torch.where(self.space.is_goal(before.state), before.g, -torch.inf)
-        g.append(stays)
-        f.append(stays)
+        stays = before.g.masked_fill(~self.space.is_goal(before.state), -torch.inf)
+        whole = torch.cat([*(w.g[i] for w, i in ways), stays], 1)
+        parent, operator = self._numbers(origins, stays.shape[1])
+        right = None
         if before.good is not None:
-            good.append(before.good)
-        place = torch.arange(stays.shape[1], device=stays.device)
-        parents.append(place + self.offsets[-1])
-        operators.append(torch.full_like(place, STAY))
-        whole = torch.cat(g, 1)
-        right = torch.cat(good, 1) & (whole > -torch.inf) if good else None
-        every = torch.cat(f, 1)
+            stay_good = before.good & (stays > -torch.inf)
+            right = torch.cat([*(w.good[i] for w, i in ways if w.good is not None), stay_good], 1)
+        every = whole
+        if ways[0][0].ahead is not None:
+            h = [w.ahead[i] for w, i in ways if w.ahead is not None]
+            every = whole + torch.cat([*h, torch.zeros_like(stays)], 1)
         if margin and right is not None:
             every = every - margin * right
         scores = every
         if self.recombine and self.space.first_order:
             # The last operator is the key. Goals that stay have been told apart in their own layer.
             moves = scores[:, : -stays.shape[1]]
-            scores = torch.cat([_distinct_columns(moves, step), scores[:, -stays.shape[1] :]], 1)
-        elif keys:
+            columns = distinct_columns(moves, self.space.operators // self.space.reach)
+            scores = torch.cat([columns, scores[:, -stays.shape[1] :]], 1)
+        elif ways[0][0].keys is not None:
             # A goal that stays shares its future with no other state: it gets a key of its own.
-            ways_keys = torch.cat(keys, 1)
-            own = ways_keys.max() + 1 + place.expand_as(stays)
+            ways_keys = torch.cat([w.keys[i] for w, i in ways if w.keys is not None], 1)
+            own = ways_keys.max() + 1 + torch.arange(stays.shape[1], device=stays.device).expand_as(stays)
             scores = distinct(scores, torch.cat([ways_keys, own], 1))
-        return Candidates(whole, scores, every, right, torch.cat(parents), torch.cat(operators))
+        return Candidates(whole, scores, every, right, parent, operator)
+
+    def _numbers(self, origins: range, stays: int) -> tuple[Tensor, Tensor]:
+        """(M,) parents and operators of candidates from these layers, the same for all windows of equal sizes."""
+        sizes = tuple((self.layers[u].g.shape[1], self._open[u].g.shape[2]) for u in origins)
+        offset = self.offsets[origins[0]]
+        if sizes not in self._places:
+            device, parents, operators = self.layers[-1].g.device, [], []
+            for u, (k, size) in zip(origins, sizes, strict=True):
+                place, step = torch.arange(size, device=device), size // k
+                parents.append(place // step + self.offsets[u] - offset)
+                operators.append(place % step + (len(self.layers) - u - 1) * step)
+            place = torch.arange(stays, device=device)
+            parents.append(place + self.offsets[-1] - offset)
+            operators.append(torch.full_like(place, STAY))
+            self._places[sizes] = torch.cat(parents), torch.cat(operators)
+        parent, operator = self._places[sizes]
+        return parent + offset, operator
 
     def rank(self, f: Tensor) -> Tensor:
         """(B, K) indices of the candidates to keep by scores f (B, M)."""
@@ -194,27 +163,23 @@ class Search(Generic[S]):
         )
         return Layer(state, g, good, parent, operator)
 
+    @torch.no_grad()
     def push(self, layer: Layer[S], restart: Tensor | None = None) -> None:
         """Adds a layer; in the rows of ``restart`` (B,) nothing but this layer leads on."""
-        if restart is not None and self.space.reach > 1:
+        if restart is not None and self.space.reach > 1 and bool(restart.any()):
+            rows = restart[:, None]
             for u in range(max(0, len(self.layers) - self.space.reach), len(self.layers)):
-                old = self.layers[u]
-                self.layers[u] = old._replace(g=old.g.masked_fill(restart[:, None], -torch.inf))
+                old, ways = self.layers[u], self._open[u]
+                self.layers[u] = old._replace(g=old.g.masked_fill(rows, -torch.inf))
+                ways.g.masked_fill_(rows, -torch.inf)
+                if ways.good is not None:
+                    ways.good.masked_fill_(rows, False)
+            self._furthest = self._furthest.masked_fill(restart, 0)
         self._add(layer)
 
     def open_good(self) -> Tensor:
         """(B,) bool: some y-good candidate leads beyond the next layer."""
-        t, reach = len(self.layers), self.space.reach
-        step = self.space.operators // reach
-        found = torch.zeros(self.space.batch_size, dtype=torch.bool, device=self.layers[-1].g.device)
-        for u in range(max(0, t - reach + 1), t):
-            layer, ways = self.layers[u], self._open[u]
-            if layer.good is not None and ways.good is not None:
-                alive = layer.good & (layer.g > -torch.inf)
-                beyond = slice((t - u) * step, None)
-                leads = ways.good[:, :, beyond] & (ways.scores[:, :, beyond] > -torch.inf)
-                found = found | (leads & alive[:, :, None]).flatten(1).any(1)
-        return found
+        return self._furthest > len(self.layers)
 
     def rescored(self, space: SearchSpace[S]) -> None:
         """Goes on in ``space``, the same problems with other scores: those of all hypotheses are worked out anew."""
@@ -231,10 +196,9 @@ class Search(Generic[S]):
             totals.append(g)
         for t, (layer, g) in enumerate(zip(self.layers, totals, strict=True)):
             self.layers[t] = layer._replace(g=torch.where(layer.g > -torch.inf, g, -torch.inf))
-        for u in range(max(0, len(self.layers) - space.reach), len(self._open)):
-            state = self.layers[u].state
-            self._open[u].scores = self._ways(space, self.layers[u])
-            self._open[u].ahead = space.ahead(state)
+        with torch.no_grad():
+            for u in range(max(0, len(self.layers) - space.reach), len(self._open)):
+                self._open[u] = self._ways(u, space.expand(self.layers[u].state))
 
     def paths(self, slot: Tensor) -> Tensor:
         """Operators (B, T), in order, then -1, of the hypotheses at ``slot`` (B,) of the last layer."""
@@ -249,14 +213,6 @@ class Search(Generic[S]):
         used = operators != STAY
         order = torch.where(used, 0, 1).sort(dim=1, stable=True).indices
         return operators.gather(1, order)
-
-
-def _distinct_columns(f: Tensor, step: int) -> Tensor:
-    """f (B, R*step) with -inf for all but the highest, first of equals, of the R entries of each of the columns."""
-    table = f.view(f.shape[0], -1, step)
-    best = table.max(1, keepdim=True).indices
-    rows = torch.arange(table.shape[1], device=f.device)[:, None]
-    return table.masked_fill(rows != best, -torch.inf).view_as(f)
 
 
 class Found(NamedTuple):

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 from structlearn.search.beam import beam_search
 from structlearn.search.loss import BeamSearchLoss
 from structlearn.search.updates import ALMA, Perceptron, Update
-from structlearn.search.violations import Violations, compare, laso
+from structlearn.search.violations import Violations, compare, laso, lattice
 
 
 class _Searching(pl.LightningModule):
@@ -48,7 +48,7 @@ class SearchLearner(_Searching):
     Args:
         scorer: linear in its parameters.
         beam: K.
-        strategy: when to update.
+        strategy: when to update; "lattice" trains with exact search, whatever the beam.
         update: how to update.
         alpha: of ALMA.
         recombine: of hypotheses with equal futures keep the best alone.
@@ -81,6 +81,8 @@ class SearchLearner(_Searching):
         options: dict[str, Any] = {"margin": margin, "recombine": self.recombine}
         if self.strategy == "laso":
             found = laso(space, batch.gold, self.beam, **options)
+        elif self.strategy == "lattice":
+            found = lattice(space, batch.gold, margin=margin)
         else:
             found = compare(space, batch.gold, self.beam, strategy=self.strategy, **options)
         self.update(found)

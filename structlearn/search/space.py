@@ -28,8 +28,11 @@ S = TypeVar("S", bound=tuple[Tensor, ...])
 
 def take(state: S, index: Tensor) -> S:
     """state[b, index[b, k]]: the states (B, K', ...) at ``index`` (B, K') of states (B, K, ...)."""
-    rows = torch.arange(index.shape[0], device=index.device)[:, None]
-    return _like(state, (x[rows, index] for x in state))
+    return _like(state, (x.gather(1, _spread(index, x)) for x in state))
+
+
+def _spread(index: Tensor, x: Tensor) -> Tensor:
+    return index.view(*index.shape, *[1] * (x.dim() - 2)).expand(*index.shape, *x.shape[2:])
 
 
 def join(states: list[S]) -> S:
@@ -70,7 +73,11 @@ class SearchSpace(ABC, Generic[S]):
 
     @abstractmethod
     def expand(self, state: S) -> Tensor:
-        """Scores (B, K, A) of all operators, -inf where one does not apply; goals have none."""
+        """Scores (B, K, A) of all operators, -inf where one does not apply; goals have none.
+
+        All states are of one layer, goals of earlier ones aside. With reach 1 a layer may have fewer operators, the
+        first of A. ``advance`` and ``y_good`` are called likewise; ``score`` takes states of any layers.
+        """
 
     @abstractmethod
     def advance(self, state: S, operator: Tensor) -> S:

@@ -8,12 +8,12 @@ Every learner compares y-good hypotheses with others and moves the weights along
 of the scores, so that Δ is one backward pass into whatever produced them.
 
     standard        one error: the best goal is not y-good; the y-good one against it.
-    lattice         the same, the y-good goal against all in the last layer that outrank it. With recombination and no
-                    limit to the beam: LaSO for spaces where search is exact, all of whose states the lattice holds.
     early           the same at the layer where the last y-good state falls off the beam, and the search stops there.
     max_violation   the same at the layer where the best state outranks the best y-good one by most.
     laso            an error wherever the queue loses its last y-good state; the queue is emptied, the y-good siblings
                     are put in, and the search goes on to the end. The whole queue is in nodes.
+    lattice         LaSO for exact search: the queue is a column of the Viterbi lattice, every state with its best path.
+                    An error wherever a y-good state keeps another path than the y-good one.
 
 Siblings are the y-good candidates of the layer, at most a beam of them. nodes are those of the queue that rank no lower
 than any y-good one: all of it if the good ones are cut off. So <w, Δ> <= 0 for each error, on which the bound R²/γ² on
@@ -23,16 +23,18 @@ their number rests.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Generic, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor
 
 from structlearn.errors import ArgumentError, InfeasibleError
-from structlearn.search.beam import STAY, Layer, Search, top
-from structlearn.search.space import S, SearchSpace, choose, join, take
+from structlearn.search.beam import Search
+from structlearn.search.ranking import Layer, top
+from structlearn.search.space import S, SearchSpace, choose, take
+from structlearn.search.tally import Tally
 
-Strategy = Literal["early", "max_violation", "standard", "lattice"]
+Strategy = Literal["early", "max_violation", "standard"]
 Rescore = Callable[["Violations"], SearchSpace[Any]]
 
 
@@ -49,40 +51,6 @@ class Violations(NamedTuple):
     errors: Tensor
     lost: Tensor
     first: Tensor
-
-
-class _Tally(Generic[S]):
-    """Hypotheses with coefficients, collected while searching, to be turned into <w, Δ>."""
-
-    def __init__(self, search: Search[S]) -> None:
-        self.search = search
-        self.found: dict[int, list[tuple[Tensor, Tensor, Tensor]]] = {}
-
-    def add(self, t: int, layer: Layer[S], weight: Tensor) -> None:
-        """Counts hypotheses of layer t, pushed or not, ``weight`` (B, K) each."""
-        self.found.setdefault(t, []).append((layer.parent, layer.operator, weight))
-
-    def value(self, space: SearchSpace[S]) -> Tensor:
-        """sum of weight * g(path): weights flow from every hypothesis down to the initial state."""
-        search = self.search
-        size = search.offsets[-1] + search.layers[-1].g.shape[1]
-        flow = search.layers[0].g.new_zeros((space.batch_size, size))
-        parts: list[tuple[Tensor, Tensor, Tensor]] = []
-        for t in range(max(self.found), 0, -1):
-            entries = list(self.found.get(t, ()))
-            if t < len(search.layers):
-                layer = search.layers[t]
-                entries.append((layer.parent, layer.operator, flow[:, search.offsets[t] :][:, : layer.g.shape[1]]))
-            for parent, _, weight in entries:
-                flow = flow.scatter_add(1, parent.clamp(min=0), weight)
-            parts += entries
-        parent, operator, weight = (torch.cat([part[i] for part in parts], 1) for i in range(3))
-        # Shares of 1/|nodes| that meet again on a common path cancel up to rounding.
-        weight = torch.where((weight.abs() > 1e-6) & (operator != STAY), weight, 0)
-        origin = take(join([layer.state for layer in search.layers]), parent.clamp(min=0))
-        # What no weight reaches may be padding, NaN included.
-        score = space.score(origin, operator.clamp(min=0))
-        return (torch.where(weight != 0, score, 0) * weight).sum()
 
 
 def _share(members: Tensor) -> Tensor:
@@ -124,7 +92,7 @@ def laso(
             one set of weights.
     """
     search = Search(space, beam, recombine, gold)
-    whole = _Tally(search)
+    whole = Tally(search)
     errors = torch.zeros(space.batch_size, dtype=torch.int64, device=search.layers[0].g.device)
     lost, first = errors.clone(), errors - 1
     for t in range(1, space.layers + 1):
@@ -153,7 +121,7 @@ def laso(
                     # The lowest of a queue that lost the good ones; at the end the first, which was taken for the goal.
                     rank = before.cumsum(1)
                     before = before & (rank == (1 if last else rank[:, -1:]))
-            tally = whole if rescore is None else _Tally(search)
+            tally = whole if rescore is None else Tally(search)
             tally.add(t, siblings, _share(able & wrong[:, None]).to(kept.g))
             tally.add(t, kept, -_share(before & wrong[:, None]).to(kept.g))
             errors = errors + wrong
@@ -169,6 +137,21 @@ def laso(
         search.push(kept, wrong)
     value = whole.value(space) if whole.found else _nothing(space)
     return Violations(value, errors, lost, first)
+
+
+def lattice(space: SearchSpace[S], gold: Any, *, margin: float = 0.0, rescore: Rescore | None = None) -> Violations:
+    """:func:`laso` with exact search: no limit to the beam, hypotheses with equal futures recombined.
+
+    A y-good hypothesis that recombination drops has lost to the best path into its state. The y-good siblings move
+    against all states of that column of the lattice, each with its best path, that rank no lower than they do.
+
+    Args:
+        space: with ``keys`` or ``first_order``, which say what futures are equal.
+        gold, margin, rescore: as for :func:`laso`.
+    """
+    if not space.first_order and space.keys(space.initial()) is None:
+        raise ArgumentError("space", "one that says which states have equal futures", "no keys", "use laso with a beam")
+    return laso(space, gold, None, margin=margin, recombine=True, rescore=rescore)
 
 
 def compare(
@@ -202,7 +185,9 @@ def compare(
             right = track.candidates()
             assert right.good is not None
             pool = torch.where(right.good, right.g, -torch.inf)
-            good = track.pick(right, track.rank(pool), pool)
+            # Most spaces have one good path: no more columns than there are good hypotheses.
+            most = max(1, int((pool > -torch.inf).sum(1).max()))
+            good = track.pick(right, top(pool, most if beam is None else min(beam, most)), pool)
             gone = found.good.any(1) & ~(kept.good & (kept.g > -torch.inf)).any(1) & ~search.open_good()
             first = torch.where(gone & ~lost, t, first)
             lost = lost | gone
@@ -222,13 +207,10 @@ def compare(
         at = torch.stack(by, 1).argmax(1) + 1
     else:
         at = torch.full_like(first, space.layers)
-    bad, better = _Tally(search), _Tally(track)
-    if strategy == "lattice":
-        above = (final.g > -torch.inf) & ~final.good & (final.g + margin > track.layers[-1].g[:, :1])
-        pairs[-1] = (final, pairs[-1][1])
+    bad, better = Tally(search), Tally(track)
     for t, (kept, good) in enumerate(pairs, 1):
         weight = (wrong & (at == t))[:, None].to(kept.g)
-        bad.add(t, kept, -(weight if kept is not final else _share(above & wrong[:, None]).to(weight)))
+        bad.add(t, kept, -weight)
         better.add(t, good, weight)
     value = better.value(space) + bad.value(space) if bool(wrong.any()) else _nothing(space)
     return Violations(value, wrong.long(), lost.long(), torch.where(wrong, first, -1))

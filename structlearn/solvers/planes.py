@@ -18,10 +18,16 @@ from structlearn.ops import svm as ops
 
 # Vectors do a dense row of 128 in the time of about 20 scattered entries.
 DENSE_SHARE = 0.15
-# Above this many (row, offset) pairs, a table of their products costs more than it saves.
-MOST_KEYS = 4_000_000
+# kEntries of kernels/cpu/svm.h, each of five numbers.
+ENTRIES = 2048
 # Pairwise steps on one block's Gram matrix in a visit; they cost little beside its slopes.
 STEPS = 5
+
+
+def narrowed(values: Tensor) -> Tensor:
+    """``values`` in float32 where that changes none of them: reading rows is what an ascent waits for."""
+    half = values.to(torch.float32)
+    return half if torch.equal(half.to(torch.float64), values) else values
 
 
 class Vector:
@@ -44,6 +50,9 @@ class Vector:
     def view(self) -> Tensor:
         return self._data[: self._size]
 
+    def widen(self) -> None:
+        self._data = self._data.to(torch.float64)
+
     def set(self, values: Tensor) -> None:
         self._data, self._size = values.clone(), len(values)
 
@@ -58,7 +67,7 @@ class Rows:
     start: Tensor  # (R + 1,) int64
     place: Tensor  # (R,) int64
     column: Tensor  # int32
-    value: Tensor  # float64
+    value: Tensor  # float64, or float32 where that is exact
     # Terms that shift a row by a multiple of ``stride``, below ``slots`` of them, share their products with w.
     stride: int = 1
     slots: int = 0
@@ -73,9 +82,9 @@ class Rows:
         start = torch.zeros(rows + 1, dtype=torch.int64)
         if len(at) > DENSE_SHARE * rows * width:
             start[1:] = width * torch.arange(1, rows + 1)
-            return Rows(start, torch.full((rows,), -1), torch.zeros(0, dtype=torch.int32), dense.flatten())
+            return Rows(start, torch.full((rows,), -1), torch.zeros(0, dtype=torch.int32), narrowed(dense.flatten()))
         start[1:] = torch.bincount(at[:, 0], minlength=rows).cumsum(0)
-        return Rows(start, start[:-1].clone(), at[:, 1].to(torch.int32), dense[at[:, 0], at[:, 1]])
+        return Rows(start, start[:-1].clone(), at[:, 1].to(torch.int32), narrowed(dense[at[:, 0], at[:, 1]]))
 
     @staticmethod
     def none() -> Rows:
@@ -84,7 +93,7 @@ class Rows:
 
     def and_unit(self) -> Rows:
         """These rows and one with a single 1 in column 0, which is not shared."""
-        one = torch.ones(1, dtype=torch.float64)
+        one = self.value.new_ones(1)
         start = torch.cat([self.start, self.start[-1:] + 1])
         column = torch.cat([self.column, torch.zeros(1, dtype=torch.int32)])
         place = torch.cat([self.place, torch.tensor([len(self.column)])])
@@ -92,8 +101,7 @@ class Rows:
 
     def shared(self, width: int, slots: int) -> Rows:
         """The same rows, shifted by multiples of ``width`` only."""
-        few = len(self) * slots <= MOST_KEYS
-        return Rows(self.start, self.place, self.column, self.value, width, slots if few else 0)
+        return Rows(self.start, self.place, self.column, self.value, width, slots)
 
     def __len__(self) -> int:
         return len(self.place)
@@ -138,7 +146,9 @@ class Terms:
         w = torch.zeros(dim, dtype=torch.float64)
         held = self.rows or rows
         parts = (held.start, held.place, held.column, held.value, self.start, self.row, self.offset, self.coefficient)
-        ops.combine((*parts, self.row, *[0] * 3), 0, len(self), scale.contiguous(), w)
+        ops.combine(
+            (*parts, self.row, *[0] * 2, held.value.dtype is torch.float32), 0, len(self), scale.contiguous(), w
+        )
         return w
 
 
@@ -158,7 +168,7 @@ class WorkingSet:
         self.row_start = Vector(torch.int64, rows.start)
         self.row_place = Vector(torch.int64, rows.place)
         self.column = Vector(torch.int32, rows.column)
-        self.value = Vector(torch.float64, rows.value)
+        self.value = Vector(rows.value.dtype, rows.value)
         for name in self._fields:
             setattr(self, name, Vector(torch.float64 if name in self._real else torch.int64))
         self.term_start.extend(torch.zeros(1, dtype=torch.int64))
@@ -166,7 +176,7 @@ class WorkingSet:
         self.scratch = torch.zeros(dim, dtype=torch.float64)
         self.slope = torch.zeros(blocks, dtype=torch.float64)
         self.size = torch.zeros(blocks, dtype=torch.int64)
-        self._shared = [torch.zeros(count, dtype=torch.int64) for count in (4 * self.fixed * self.slots, 1)]
+        self._entries, self._visit = (torch.zeros(count, dtype=torch.int64) for count in (5 * ENTRIES, 1))
 
     term_start: Vector
     term_row: Vector
@@ -189,7 +199,8 @@ class WorkingSet:
     def _planes(self) -> tuple[Tensor | int, ...]:
         rows = self.row_start, self.row_place, self.column, self.value
         terms = self.term_start, self.term_row, self.term_offset, self.coefficient, self.key
-        return *(v.view for v in (*rows, *terms)), len(self._shared[0]) // 4, *self._shared
+        narrow = self.value.view.dtype is torch.float32
+        return *(v.view for v in (*rows, *terms)), self._entries, self._visit, narrow
 
     def add(self, terms: Terms, b: Tensor, cost: Tensor, block: Tensor) -> None:
         """Planes with alpha = 0, at most one for each block."""
@@ -201,6 +212,8 @@ class WorkingSet:
             place = terms.rows.place
             self.row_place.extend(torch.where(place < 0, place, place + len(self.column)))
             self.column.extend(terms.rows.column)
+            if terms.rows.value.dtype is torch.float64:
+                self.value.widen()
             self.value.extend(terms.rows.value)
         self.term_start.extend(terms.start[1:] + len(self.term_row))
         self.term_row.extend(row)

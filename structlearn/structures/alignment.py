@@ -43,7 +43,8 @@ from torch.nn.functional import pad
 from structlearn.errors import ArgumentError
 from structlearn.ops import alignment as ops
 from structlearn.ops import alignment_sum as sum_ops
-from structlearn.ops import choose_backend
+from structlearn.ops import choose_backend, value_and_gradient
+from structlearn.ops._register import is_eager
 from structlearn.semirings import NEG_INF, Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import alignment_count, checks, gaps, paths
 from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
@@ -306,7 +307,10 @@ class Alignment(Structure):
     def log_partition(self) -> Tensor:
         if self.backend == "reference":
             return self._reference(Log())[0]
-        log_z: Tensor = sum_ops.forward(*self._args, self._differentiable, self.backend)[0]
+        args, keep = self._args, self._differentiable
+        if keep and self.backend == "cpu" and is_eager(self.match):
+            return value_and_gradient.alignment_log_partition(*args)
+        log_z: Tensor = sum_ops.forward(*args, keep, self.backend)[0]
         return log_z
 
     def marginals(self) -> AlignmentPotentials:

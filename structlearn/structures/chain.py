@@ -22,7 +22,7 @@ from torch import Tensor
 
 from structlearn.errors import LabelError, ShapeError
 from structlearn.ops import chain as ops
-from structlearn.ops import chain_log_partition, choose_backend
+from structlearn.ops import choose_backend, value_and_gradient
 from structlearn.ops._register import is_eager
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import chain_count, checks
@@ -233,7 +233,7 @@ class LinearChain(Structure):
         args = self._args
         keep = self._needs_gradient
         if keep and self.backend == "cpu" and is_eager(args[0]):
-            return chain_log_partition.log_partition(*args)
+            return value_and_gradient.chain_log_partition(*args)
         log_z: Tensor = ops.forward(*args, keep, self.backend)[0]
         return log_z
 
@@ -246,7 +246,7 @@ class LinearChain(Structure):
         if self.backend in ("reference", "torch-struct"):
             return marginals_by_autograd(self)
         if self.backend == "cpu" and is_eager(self.unary) and not self._needs_gradient:
-            return ChainPotentials(*chain_log_partition.value_and_gradient(*self._args)[1])
+            return ChainPotentials(*value_and_gradient.chain(*self._args)[1][:4])
         log_z, alpha = ops.forward(*(None if x is None else x.detach() for x in self._args), True, self.backend)
         results = ops.backward(*self._args, alpha, log_z, torch.ones_like(log_z), self.backend)
         unary, transition, start, end = results

@@ -22,8 +22,9 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import ShapeError
-from structlearn.ops import choose_backend
+from structlearn.ops import choose_backend, value_and_gradient
 from structlearn.ops import span_tree as ops
+from structlearn.ops._register import is_eager
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import charts, checks, span_tree_count
 from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
@@ -234,6 +235,8 @@ class SpanTree(Structure):
         if self.backend == "torch-struct":
             return self._through_torch_struct.log_partition()
         keep = torch.is_grad_enabled() and self.spans.requires_grad
+        if keep and self.backend == "cpu" and is_eager(self.spans):
+            return value_and_gradient.span_tree_log_partition(self.spans, self.lengths)
         log_z: Tensor = ops.forward(self.spans, self.lengths, keep, self.backend)[0]
         return log_z
 

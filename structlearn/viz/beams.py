@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from structlearn.errors import ArgumentError
-from structlearn.search.beam import STAY, Search
+from structlearn.search.beam import Search
+from structlearn.search.ranking import STAY
 from structlearn.viz.base import GREEN, VERMILION
 
 Place = tuple[int, int]

@@ -17,7 +17,8 @@ class _Placed(NamedTuple):
 def parse_tree(ax: Any, tree: Tree, *, gold: Tree | None = None) -> None:
     """The words on the lowest line, every node above the middle of its children.
 
-    Constituents that ``gold``, a tree over the same words, does not have are boxed.
+    Constituents that ``gold``, a tree over the same words, does not have are boxed; those that only gold has are dashed
+    lines below their words.
     """
     right = None if gold is None else Counter(gold.spans())
     spans = iter(tree.spans())
@@ -45,8 +46,14 @@ def parse_tree(ax: Any, tree: Tree, *, gold: Tree | None = None) -> None:
         return here
 
     tree.fold(visit)
+    missed = [] if right is None else [span for span in gold.spans() if right[span] > 0]  # type: ignore[union-attr]
+    for k, (start, end, label) in enumerate(missed):
+        y = -0.6 - 0.5 * k
+        ax.plot([start - 0.35, end + 0.35], [y, y], color=VERMILION, linestyle="--", linewidth=1.2)
+        box = {"boxstyle": "square,pad=0.1", "facecolor": "white", "edgecolor": "none"}
+        ax.text((start + end) / 2, y, label, ha="center", va="center", fontsize=8, color=VERMILION, bbox=box)
     ax.set_xlim(-0.6, count - 0.4)
-    ax.set_ylim(-0.5, top + 0.5)
+    ax.set_ylim(-0.5 - 0.5 * len(missed), top + 0.5)
     ax.axis("off")
 
 

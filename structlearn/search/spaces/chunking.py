@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from structlearn.errors import ShapeError
 from structlearn.search.space import SearchSpace
@@ -73,11 +74,13 @@ class ChunkingSpace(SearchSpace[ChunkState]):
         return ChunkState(zero, zero + self.labels)
 
     def expand(self, state: ChunkState) -> Tensor:
-        at = state.place.clamp(max=self.layers - 1)
-        between = self.transition[state.last]
+        # Goals alone cover fewer words than the others of their layer, and have no operators.
+        place = min(int(state.place.max()), self.layers - 1)
+        between = embedding(state.last, self.transition)
         if self.edges is not None:
-            between = between + self.edges[self._rows, at, state.last]
-        scores = (self._closed[self._rows, at] + between[:, :, None]).flatten(2)
+            here = self.edges[:, place].flatten(0, 1)
+            between = between + embedding(state.last + self._rows * (self.labels + 1), here)
+        scores = (self._closed[:, place, None] + between[:, :, None]).flatten(2)
         return scores.masked_fill(self.is_goal(state)[..., None], -torch.inf)
 
     def score(self, state: ChunkState, operator: Tensor) -> Tensor:

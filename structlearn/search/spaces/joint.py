@@ -1,6 +1,11 @@
 """Part-of-speech tagging and chunking together, a word's two decisions in turn.
 
-Parts of speech go a word ahead, so that a chunk tag sees that of the next word: p_0, p_1, c_0, p_2, c_1, ..., c_{n-1}.
+Parts of speech go a word ahead, so that a chunk tag sees that of the next word:
+
+    p_0, p_1, c_0, p_2, c_1, ..., p_n, c_{n-1}
+
+with p_n the edge of the sentence, a step without a choice. So all hypotheses of a layer decide on the same kind of tag
+of the same word, whatever the lengths of their sentences.
 
     score(p_n) = pos[n, p_n] + pos_pair[p_{n-1}, p_n] + pos_chunk[c_{n-2}, p_n]
     score(c_n) = chunk[n, c_n] + chunk_pair[c_{n-1}, c_n] + left[p_{n-1}, p_n, c_n] + right[p_n, p_{n+1}, c_n]
@@ -14,6 +19,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import embedding
 
 from structlearn.errors import ShapeError
 from structlearn.search.space import SearchSpace
@@ -43,14 +49,14 @@ class JointScores(NamedTuple):
 
 
 class JointSpace(SearchSpace[JointState]):
-    """g = the sum of all scores above over 2N steps.
+    """g = the sum of all scores above over 2n+1 steps.
 
     Args:
         scores: the potentials.
         lengths: (B,), 1..N; all N if not given.
 
     Outputs, and gold, are (B, N, 2) int64: part of speech and chunk tag, -100 at padding. Operators are parts of speech
-    and chunk tags by the same numbers, A = max(P, C).
+    and chunk tags by the same numbers, A = max(P, C); a layer has those of its kind.
     """
 
     def __init__(self, scores: JointScores, *, lengths: Tensor | None = None) -> None:
@@ -62,78 +68,71 @@ class JointSpace(SearchSpace[JointState]):
                 raise ShapeError(name, f"{shape}", tuple(tensor.shape), f"with P={p} parts of speech, C={c} chunk tags")
         self.scores, self.parts, self.tags = scores, p, c
         self.batch_size, self.words, self.operators = b, n, max(p, c)
-        self.layers = 2 * n
+        self.layers = 2 * n + 1
         self.lengths = torch.full((b,), n, device=scores.pos.device) if lengths is None else lengths
         self._rows = torch.arange(b, device=scores.pos.device)[:, None]
+        # The edge is a word with one part of speech, which costs nothing.
+        self._pos = torch.cat([scores.pos.detach(), scores.pos.new_zeros((b, 1, p))], 1)
 
     def initial(self) -> JointState:
         zero = self.lengths.new_zeros((self.batch_size, 1))
         edge = zero + self.parts
         return JointState(zero, edge, edge, edge, zero + self.tags)
 
-    def _turn(self, state: JointState) -> tuple[Tensor, Tensor]:
-        """(B, K): is the step one for a part of speech, and of which word.
+    @staticmethod
+    def _turn(step: int) -> tuple[bool, int]:
+        """Is the step one for a part of speech, and of which word: 0, 1, 3, 5, ... are for words 0, 1, 2, 3, ..."""
+        for_pos = step == 0 or step % 2 == 1
+        return for_pos, (step + 1) // 2 if for_pos else step // 2 - 1
 
-        Steps 0, 1, 3, 5, ... are for parts of speech of words 0, 1, 2, ...; steps 2, 4, ... and the last for chunks.
-        """
-        step, last = state.step, 2 * self.lengths[:, None] - 1
-        for_pos = ((step == 0) | (step % 2 == 1)) & (step != last)
-        word = torch.where(for_pos, (step + 1) // 2, (step - 1) // 2)
-        word = torch.where(step >= last, self.lengths[:, None] - 1, word)
-        return for_pos, word.clamp(max=self.words - 1)
+    def _layer(self, state: JointState) -> tuple[bool, int]:
+        # Goals alone have taken fewer steps than the others of their layer, and nothing is asked of them.
+        return self._turn(min(int(state.step.max()), self.layers - 1))
 
     def expand(self, state: JointState) -> Tensor:
-        s, (for_pos, word) = self.scores, self._turn(state)
-        pos = s.pos[self._rows, word] + s.pos_pair[state.here] + s.pos_chunk[state.chunk]
-        first, this, after = self._window(state)
-        chunk = s.chunk[self._rows, word] + s.chunk_pair[state.chunk] + s.left[first, this] + s.right[this, after]
-        scores = torch.where(for_pos[..., None], self._wide(pos), self._wide(chunk))
-        return scores.masked_fill(self.is_goal(state)[..., None], -torch.inf)
+        s, (for_pos, word) = self.scores, self._layer(state)
+        if for_pos:
+            shut = torch.full((self.parts,), -torch.inf, device=self._pos.device)
+            edge = torch.where(torch.arange(self.parts, device=shut.device) == 0, 0.0, shut)
+            ends, over = (self.lengths == word)[:, None], (self.lengths < word)[:, None]
+            here = torch.where(over, shut, torch.where(ends, edge, self._pos[:, word]))
+            between = embedding(state.here, s.pos_pair) + embedding(state.chunk, s.pos_chunk)
+            return here[:, None] + torch.where(ends[..., None], 0, between)
+        here = s.chunk[:, word].masked_fill((self.lengths <= word)[:, None], -torch.inf)
+        left = embedding(state.earlier * (self.parts + 1) + state.before, s.left.flatten(0, 1))
+        right = embedding(state.before * (self.parts + 1) + state.here, s.right.flatten(0, 1))
+        return here[:, None] + embedding(state.chunk, s.chunk_pair) + left + right
 
     def score(self, state: JointState, operator: Tensor) -> Tensor:
-        s, (for_pos, word) = self.scores, self._turn(state)
+        s, step = self.scores, state.step
+        for_pos = (step == 0) | (step % 2 == 1)
+        word = torch.where(for_pos, (step + 1) // 2, step // 2 - 1)
+        at = word.clamp(max=self.words - 1)
         p, c = operator.clamp(max=self.parts - 1), operator.clamp(max=self.tags - 1)
-        pos = s.pos[self._rows, word, p] + s.pos_pair[state.here, p] + s.pos_chunk[state.chunk, p]
-        first, this, after = self._window(state)
-        chunk = s.chunk[self._rows, word, c] + s.chunk_pair[state.chunk, c] + s.left[first, this, c]
-        return torch.where(for_pos, pos, chunk + s.right[this, after, c])
-
-    def _window(self, state: JointState) -> tuple[Tensor, Tensor, Tensor]:
-        """Parts of speech around the word whose chunk tag is due; the last word has none after it."""
-        last = state.step == 2 * self.lengths[:, None] - 1
-        edge = torch.full_like(state.here, self.parts)
-        return (
-            torch.where(last, state.before, state.earlier),
-            torch.where(last, state.here, state.before),
-            torch.where(last, edge, state.here),
-        )
-
-    def _wide(self, scores: Tensor) -> Tensor:
-        shut = scores.new_full((*scores.shape[:2], self.operators - scores.shape[2]), -torch.inf)
-        return torch.cat([scores, shut], 2)
+        pos = s.pos[self._rows, at, p] + s.pos_pair[state.here, p] + s.pos_chunk[state.chunk, p]
+        chunk = s.chunk[self._rows, at, c] + s.chunk_pair[state.chunk, c] + s.left[state.earlier, state.before, c]
+        pos = torch.where(word >= self.lengths[:, None], 0, pos)
+        return torch.where(for_pos, pos, chunk + s.right[state.before, state.here, c])
 
     def advance(self, state: JointState, operator: Tensor) -> JointState:
-        for_pos, _ = self._turn(state)
-        return JointState(
-            state.step + 1,
-            torch.where(for_pos, operator.clamp(max=self.parts), state.here),
-            torch.where(for_pos, state.here, state.before),
-            torch.where(for_pos, state.before, state.earlier),
-            torch.where(for_pos, state.chunk, operator.clamp(max=self.tags)),
-        )
+        for_pos, word = self._layer(state)
+        if for_pos:
+            here = torch.where((self.lengths <= word)[:, None], self.parts, operator.clamp(max=self.parts - 1))
+            return JointState(state.step + 1, here, state.here, state.before, state.chunk)
+        return state._replace(step=state.step + 1, chunk=operator.clamp(max=self.tags - 1))
 
     def is_goal(self, state: JointState) -> Tensor:
-        return state.step >= 2 * self.lengths[:, None]
+        return state.step > 2 * self.lengths[:, None]
 
     def y_good(self, state: JointState, gold: Tensor) -> Tensor:
-        for_pos, word = self._turn(state)
-        target = torch.where(for_pos, gold[self._rows, word, 0], gold[self._rows, word, 1])
-        return torch.arange(self.operators, device=gold.device) == target[..., None]
+        for_pos, word = self._layer(state)
+        target = gold[:, min(word, self.words - 1), 0 if for_pos else 1]
+        if for_pos:
+            target = torch.where(self.lengths <= word, 0, target)
+        operator = torch.arange(self.parts if for_pos else self.tags, device=gold.device)
+        return (operator == target[:, None])[:, None].expand(-1, state.step.shape[1], -1)
 
     def output(self, operators: Tensor) -> Tensor:
         word = torch.arange(self.words, device=operators.device)
-        last = self.lengths[:, None] - 1
-        pos = operators.gather(1, (2 * word - 1).clamp(min=0).expand(self.batch_size, -1))
-        when = torch.where(word == last, 2 * last + 1, 2 * word + 2).clamp(max=self.layers - 1)
-        both = torch.stack([pos, operators.gather(1, when)], -1)
-        return torch.where((word <= last)[..., None], both, PAD)
+        both = torch.stack([operators[:, (2 * word - 1).clamp(min=0)], operators[:, 2 * word + 2]], -1)
+        return torch.where((word < self.lengths[:, None])[..., None], both, PAD)

@@ -1,3 +1,6 @@
+// log Z of each pair (alignment_forward.h), limited by the exponential of each match score, and its gradient: in
+// one file, since both are built from the same sweep and would be compiled twice.
+//
 // Gradient of sum_b g_b log Z_b. Block by block from the last, the forward steps are done again from
 // the row of nodes in front of the block (alignment_sum.h) and kept; then the same steps run backwards:
 //   bM[i][j] = u[i+1][j+1] + open_x bX[i+1][j] + open_y bY[i][j+1],   u = e^match bM,
@@ -6,8 +9,8 @@
 // times its weight times what follows, over Z. About 2.5 times the work of the forward pass.
 #include <memory>
 
-#include "alignment_exact.h"
-#include "alignment_sum.h"
+#include "alignment_forward.h"
+#include "pages.h"
 
 namespace sl {
 namespace {
@@ -52,7 +55,7 @@ class BackSweep {
   using V = Vec<T>;
   using I = IVec<T>;
   using Int = LaneInt<T>;
-  using Record = StepRecord<T>;
+  using Record = StepRecord<T, Affine>;
 
  public:
   // Z = z * 2^e; out.match and the rest are this pair's own rows.
@@ -72,12 +75,13 @@ class BackSweep {
     start_block(steps);
     if (!link(steps.end - 1)) return false;
     alignas(kBytes) T tile[L * L];
+    Ahead<T, true> ahead(out_->match, p_->M, p_->n, p_->m, steps.i0 - L, L);
     const int64_t tiles = (steps.count() + L - 1) / L;
     for (int64_t c = tiles - 1; c >= 0; --c) {
       const int64_t t0 = steps.begin + c * L, t1 = std::min(t0 + L, steps.end);
       const int64_t a = std::clamp(std::max(L, steps.inner_begin), t0, t1), b = std::clamp(steps.inner_end - 1, a, t1);
-      if ((b < t1 && !run<false>(steps, t0, b, t1, tile, record)) || (a < b && !run<true>(steps, t0, a, b, tile, record)) ||
-          (t0 < a && !run<false>(steps, t0, t0, a, tile, record)))
+      if ((b < t1 && !run<false>(steps, t0, b, t1, tile, record, ahead)) || (a < b && !run<true>(steps, t0, a, b, tile, record, ahead)) ||
+          (t0 < a && !run<false>(steps, t0, t0, a, tile, record, ahead)))
         return false;
       for (int64_t t = t1; t < t0 + L; ++t) store(tile + (t - t0) * L, V{});
       write_tile(steps, t0, tile);
@@ -121,6 +125,16 @@ class BackSweep {
   struct State {
     V m, x, y, u, below_u;  // bM, bX, bY and u of the step behind, and u of the rows below two steps behind
     V open_x, gap_x, column_open, column_gap;
+
+    State() = default;
+    // Member by member, so that a copy lives in registers: as a whole GCC copies it through memory.
+    State(const State& other) { *this = other; }
+    State& operator=(const State& other) {
+      m = other.m, x = other.x, y = other.y, u = other.u, below_u = other.below_u;
+      open_x = other.open_x, column_open = other.column_open;
+      if (Affine) gap_x = other.gap_x, column_gap = other.column_gap;
+      return *this;
+    }
   };
 
   void start_block(const Steps& steps) {
@@ -192,7 +206,7 @@ class BackSweep {
   }
 
   template <bool Plain>
-  bool run(const Steps& steps, int64_t t0, int64_t from, int64_t to, T* tile, Record& record) {
+  bool run(const Steps& steps, int64_t t0, int64_t from, int64_t to, T* tile, Record& record, Ahead<T, true>& rows_ahead) {
     State s = s_;
     const V low = splat<T>(w_->low), high = splat<T>(kHigh<T>), one = splat<T>(1);
     const I first = first_, last = last_, rows = lane_rows_;
@@ -211,7 +225,9 @@ class BackSweep {
       taken = taken_, own = T(e_[L - 1]);
     };
     reload();
+    Ahead<T, true> ahead = rows_ahead;
     for (int64_t t = to - 1; t >= from; --t) {
+      ahead.next();
       if (below_e[Plain ? t : std::clamp<int64_t>(t, L1, m_size + L1 - 1)] != taken) {
         if (!link(t)) return false;
         reload();
@@ -282,7 +298,7 @@ class BackSweep {
         reload();
       }
     }
-    s_ = s, event_ = event;
+    s_ = s, event_ = event, rows_ahead = ahead;
     return true;
   }
 
@@ -327,62 +343,116 @@ class BackSweep {
 
 template <class T, bool Affine, bool Local>
 struct Backward {
-  Pair<T> pair;
-  GapWeights<T> weights;
-  SumSweep<T, Affine, Local> forward;
+  using Record = StepRecord<T, Affine>;
+  Forward<T, Affine, Local> onward;
   BackSweep<T, Affine, Local> back;
-  StepRecord<T> record;
-  std::vector<T> out_row;
+  std::vector<Record> records;
+  std::vector<T> out_row, own_rows;
   ExactPair<T, false> exact;
 
   bool fast(const Saved<T, Affine>& saved, T weight, const AlignmentGradient<T>& out) {
+    const Pair<T>& pair = onward.pair;
     const Wide z{double(saved.mantissa()), int64_t(saved.exponent())};
-    weights.set(pair, Affine);
-    forward.set(pair, weights);
-    back.set(pair, weights, z, weight, out);
+    onward.weights.set(pair, Affine);
+    onward.sweep.set(pair, onward.weights);
+    back.set(pair, onward.weights, z, weight, out);
+    if (records.empty()) records.resize(1);
     out_row.resize(3 * saved.width);
     T *my = out_row.data(), *x = my + saved.width, *e = x + saved.width;
     for (int64_t k = pair.blocks(kLanes<T>) - 1; k >= 0; --k) {
-      if (!forward.block(k, saved.my(k), saved.x(k), saved.e(k), my, x, e, &record)) return false;
-      if (!back.block(k, record)) return false;
+      if (!onward.sweep.block(k, k - 1, saved.my(k), saved.x(k), saved.e(k), my, x, e, &records[0])) return false;
+      if (!back.block(k, records[0])) return false;
     }
-    return back.finish(forward, saved.my(0), saved.e(0), z, weight);
+    return back.finish(onward.sweep, saved.my(0), saved.e(0), z, weight);
   }
 
   void run(const AlignmentArgs& args, int64_t b, T* saved_row, T weight, const AlignmentGradient<T>& out) {
-    pair.set(args, b);
-    const Saved<T, Affine> saved(saved_row, pair.M);
+    onward.pair.set(args, b);
+    const Saved<T, Affine> saved(saved_row, args.M);
     bool done = false;
     if (saved.succeeded() > 0) {
       FlushSubnormals flush;
       done = fast(saved, weight, out);
     }
-    if (done) return;
-    exact.forward(pair, Affine);
+    if (!done) slow(weight, out);
+  }
+
+  // log Z and its gradient. While all steps of a pair fit in a core's cache they are kept and done once.
+  T both(const AlignmentArgs& args, int64_t b, const AlignmentGradient<T>& out) {
+    constexpr int64_t kMostKept = 1 << 20;
+    const Pair<T>& pair = onward.pair;
+    onward.pair.set(args, b);
+    own_rows.resize(Saved<T, Affine>::size(args.N, args.M));
+    const int64_t blocks = pair.blocks(kLanes<T>), steps = blocks * (pair.m + kLanes<T>);
+    if (pair.n == 0 || pair.m == 0 || steps * Record::kFields * kLanes<T> * int64_t(sizeof(T)) > kMostKept) {
+      const T log_z = onward.run(args, b, own_rows.data());
+      run(args, b, own_rows.data(), T(1), out);
+      return log_z;
+    }
+    {
+      FlushSubnormals flush;
+      if (int64_t(records.size()) < blocks) records.resize(blocks);
+      const Wide z = onward.fast(own_rows.data(), records.data());
+      if (z.m > 0 && std::isfinite(z.m)) {
+        const Saved<T, Affine> saved(own_rows.data(), args.M);
+        back.set(pair, onward.weights, z, T(1), out);
+        bool done = true;
+        for (int64_t k = blocks - 1; k >= 0 && done; --k) done = back.block(k, records[k]);
+        if (done && back.finish(onward.sweep, saved.my(0), saved.e(0), z, T(1))) return T(z.log());
+      }
+    }
+    return T(slow(T(1), out).log());
+  }
+
+  Wide slow(T weight, const AlignmentGradient<T>& out) {
+    const Wide z = exact.forward(onward.pair, Affine);
     exact.backward(weight, out);
+    return z;
   }
 };
 
+// log_z given: the gradient of sum_b log Z_b, and log Z; else that of sum_b grad_b log Z_b from what forward saved.
 template <class T, bool Affine, bool Local>
-void run(const AlignmentArgs& args, T* saved, const T* grad, T* d_match, T* d_gap_x, T* d_gap_y, T* d_open_x, T* d_open_y) {
+void run(const AlignmentArgs& args, T* log_z, T* saved, const T* grad, T* d_match, T* d_gap_x, T* d_gap_y, T* d_open_x, T* d_open_y) {
   const int64_t size = Saved<T, Affine>::size(args.N, args.M);
   std::vector<std::unique_ptr<Backward<T, Affine, Local>>> scratch(std::max<int64_t>(1, args.threads));
   for_pairs(args, 10000, [&](int64_t b, int worker) {
     if (!scratch[worker]) scratch[worker] = std::make_unique<Backward<T, Affine, Local>>();
-    scratch[worker]->run(args, b, saved + b * size, grad[b], {args, b, d_match, d_gap_x, d_gap_y, d_open_x, d_open_y});
+    const AlignmentGradient<T> out{args, b, d_match, d_gap_x, d_gap_y, d_open_x, d_open_y};
+    if (log_z) log_z[b] = scratch[worker]->both(args, b, out);
+    else scratch[worker]->run(args, b, saved + b * size, grad[b], out);
   });
 }
 
 template <class T>
-int64_t backward(const AlignmentArgs* a, T* saved, const T* grad, T* d_match, T* d_gap_x, T* d_gap_y, T* d_open_x, T* d_open_y) {
+int64_t backward(const AlignmentArgs* a, T* log_z, T* saved, const T* grad, T* d_match, T* d_gap_x, T* d_gap_y, T* d_open_x, T* d_open_y) {
+  on_large_pages(d_match, a->B * a->N * a->M);
   const bool local = a->mode == kLocal;
   const auto with = [&](auto affine_, auto local_) {
-    run<T, decltype(affine_)::value, decltype(local_)::value>(*a, saved, grad, d_match, d_gap_x, d_gap_y, d_open_x, d_open_y);
+    run<T, decltype(affine_)::value, decltype(local_)::value>(*a, log_z, saved, grad, d_match, d_gap_x, d_gap_y, d_open_x, d_open_y);
   };
   const std::true_type yes;
   const std::false_type no;
   if (a->open_x) local ? with(yes, yes) : with(yes, no);
   else local ? with(no, yes) : with(no, no);
+  return 0;
+}
+
+template <class T, bool Affine, bool Local>
+void run_forward(const AlignmentArgs& args, T* log_z, T* saved) {
+  const int64_t size = Saved<T, Affine>::size(args.N, args.M);
+  std::vector<std::unique_ptr<Forward<T, Affine, Local>>> scratch(std::max<int64_t>(1, args.threads));
+  for_pairs(args, 20000, [&](int64_t b, int worker) {
+    if (!scratch[worker]) scratch[worker] = std::make_unique<Forward<T, Affine, Local>>();
+    log_z[b] = scratch[worker]->run(args, b, saved ? saved + b * size : nullptr);
+  });
+}
+
+template <class T>
+int64_t forward(const AlignmentArgs* a, T* log_z, T* saved) {
+  const bool local = a->mode == kLocal;
+  if (a->open_x) local ? run_forward<T, true, true>(*a, log_z, saved) : run_forward<T, true, false>(*a, log_z, saved);
+  else local ? run_forward<T, false, true>(*a, log_z, saved) : run_forward<T, false, false>(*a, log_z, saved);
   return 0;
 }
 
@@ -392,7 +462,18 @@ int64_t backward(const AlignmentArgs* a, T* saved, const T* grad, T* d_match, T*
 #define BACKWARD(suffix, T)                                                                                                 \
   extern "C" int64_t sl_alignment_backward_##suffix(const sl::AlignmentArgs* a, T* saved, const T* grad, T* d_match,        \
                                                     T* d_gap_x, T* d_gap_y, T* d_open_x, T* d_open_y) {                     \
-    return sl::backward<T>(a, saved, grad, d_match, d_gap_x, d_gap_y, d_open_x, d_open_y);                                  \
+    return sl::backward<T>(a, nullptr, saved, grad, d_match, d_gap_x, d_gap_y, d_open_x, d_open_y);                         \
+  }                                                                                                                         \
+  extern "C" int64_t sl_alignment_value_and_gradient_##suffix(const sl::AlignmentArgs* a, T* log_z, T* d_match,             \
+                                                              T* d_gap_x, T* d_gap_y, T* d_open_x, T* d_open_y) {           \
+    return sl::backward<T>(a, log_z, nullptr, nullptr, d_match, d_gap_x, d_gap_y, d_open_x, d_open_y);                      \
   }
 BACKWARD(f32, float)
 BACKWARD(f64, double)
+extern "C" {
+int64_t sl_alignment_forward_f32(const sl::AlignmentArgs* a, float* log_z, float* saved) { return sl::forward(a, log_z, saved); }
+int64_t sl_alignment_forward_f64(const sl::AlignmentArgs* a, double* log_z, double* saved) { return sl::forward(a, log_z, saved); }
+// Lanes of a vector, from which the size of `saved` follows.
+int64_t sl_alignment_lanes_f32(const sl::AlignmentArgs*) { return sl::kLanes<float>; }
+int64_t sl_alignment_lanes_f64(const sl::AlignmentArgs*) { return sl::kLanes<double>; }
+}

@@ -1,0 +1,102 @@
+"""fit, validate and test: LightningCLI over tasks and data modules."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from jsonargparse import ArgumentParser, Namespace
+from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+
+from structlearn import saving
+from structlearn.data.modules import TaskData
+from structlearn.tasks import Task
+
+# Words of Lightning that no reader of a configuration can mend.
+_QUIET = (
+    ".*LightningCLI's args parameter.*",
+    ".*does not have many workers.*",
+    ".*isinstance.treespec, LeafSpec.*",
+    ".*Checkpoint directory .* exists and is not empty.*",
+)
+
+
+class TrainingCommand(LightningCLI):
+    """Any task on any data: the data module's codec is the task's."""
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        parser.link_arguments("data.codec", "model.init_args.codec", apply_on="instantiate")
+        parser.add_argument(
+            "--save_to", type=str | None, default=None, help="folder for the trained model, for predict"
+        )
+        parser.add_argument("--threads", type=int | None, default=None, help="of torch; all cores if not given")
+
+    def before_instantiate_classes(self) -> None:
+        threads = self._get(self.config, "threads")
+        if threads:
+            torch.set_num_threads(threads)
+
+    def after_fit(self) -> None:
+        folder = self._get(self.config, "save_to")
+        if folder and self.trainer.is_global_zero:
+            checkpoints = self.trainer.checkpoint_callback
+            best = getattr(checkpoints, "best_model_path", "")
+            if best and getattr(checkpoints, "monitor", None):
+                self.model.load_state_dict(torch.load(best, map_location="cpu", weights_only=True)["state_dict"])
+            print(f"saved to {saving.save(self.model, Path(folder))}")
+
+
+def run(arguments: Sequence[str], *, start: bool = True) -> TrainingCommand:
+    """One of fit, validate, test with its options; without ``start`` the objects are made and nothing is run."""
+    command: type[TrainingCommand] = TrainingCommand
+    if start:
+        # Options of the other commands are not made: each takes half a second.
+        asked = {arguments[0]: LightningCLI.subcommands()[arguments[0]]}
+        command = type("TrainingCommand", (TrainingCommand,), {"subcommands": staticmethod(lambda: asked)})
+    with warnings.catch_warnings():
+        for message in _QUIET:
+            warnings.filterwarnings("ignore", message=message)
+        return command(
+            Task,
+            TaskData,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            seed_everything_default=0,
+            save_config_kwargs={"overwrite": True},
+            save_config_callback=_SaveConfig,
+            parser_kwargs={arguments[0]: {"prog": f"structlearn {arguments[0]}"}} if start else {},
+            trainer_defaults={"enable_model_summary": False},
+            run=start,
+            args=list(arguments),
+        )
+
+
+def instantiated(config: Path) -> tuple[Task, TaskData]:
+    """The task and the data of a configuration."""
+    quiet = ["--trainer.logger=false", "--trainer.enable_checkpointing=false"]
+    command = run([f"--config={config}", *quiet], start=False)
+    return command.model, command.datamodule  # type: ignore[return-value]
+
+
+class _SaveConfig(SaveConfigCallback):
+    """Writes the configuration beside the checkpoints, unless logging is off."""
+
+    def __init__(self, parser: ArgumentParser, config: Namespace, *args: Any, **kwargs: Any) -> None:
+        super().__init__(parser, config, *args, **kwargs)  # type: ignore[arg-type]
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        if trainer.logger is not None and not trainer.fast_dev_run:
+            super().setup(trainer, pl_module, stage)
+
+
+def main(arguments: Sequence[str]) -> int:
+    run(arguments)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

@@ -1,0 +1,259 @@
+"""A chain or independent parts under constraints: one structure, whichever way it is solved.
+
+    Y = {y : y satisfies the hard constraints},   s'(y) = s(y) - sum_k penalty_k [y breaks soft constraint k]
+
+Every loss takes it like any other structure, so loss-augmented inference keeps the constraints too. Argmax, max and
+score are there on every path; log-partition, marginals, samples and k best on the automaton and enumeration paths.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any, Self
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from structlearn.constraints import ilp
+from structlearn.constraints.automata import AutomatonChain
+from structlearn.constraints.compiled import Compiled
+from structlearn.constraints.conflicts import conflict
+from structlearn.constraints.enumerated import EnumeratedChain
+from structlearn.constraints.language import Ints, Spans
+from structlearn.constraints.solution import Solution
+from structlearn.errors import InfeasibleError, InferenceError, ShapeError
+from structlearn.structures.base import PAD, Structure
+from structlearn.structures.chain import ChainPotentials, LinearChain
+from structlearn.structures.counting import CountTable
+
+
+def independent(unary: Tensor, lengths: Tensor | None = None) -> LinearChain:
+    """s(y) = sum_t unary[t, y_t]: parts (B, N, C) without transitions."""
+    return LinearChain(unary, unary.new_zeros(unary.shape[2], unary.shape[2]), lengths=lengths)
+
+
+class Constrained(Structure):
+    """The outputs of a chain that a constraint allows.
+
+    Args:
+        chain: the scores; see :func:`independent` for parts without transitions.
+        compiled: the constraint.
+        spans: (B, N, 2) first and last word of each part, where the constraint speaks of them.
+        penalties: (S,) of the soft constraints, as written in them if not given; differentiable.
+    """
+
+    fields = ("unary", "transition", "start", "end")
+    named = ChainPotentials
+
+    def __init__(
+        self, chain: LinearChain, compiled: Compiled, *, spans: Tensor | None = None, penalties: Tensor | None = None
+    ) -> None:
+        b, n, c = chain.unary.shape
+        if c != compiled.labels.count:
+            raise ShapeError("chain", f"{compiled.labels.count} labels, as the constraint has", c, "states come last")
+        if spans is not None and tuple(spans.shape) != (b, n, 2):
+            raise ShapeError(
+                "spans", f"(B, N, 2) = {(b, n, 2)}", tuple(spans.shape), "first and last word of each part"
+            )
+        if penalties is not None and tuple(penalties.shape) != (len(compiled.soft),):
+            raise ShapeError("penalties", f"(S,) = ({len(compiled.soft)},)", tuple(penalties.shape), "one a soft part")
+        self.chain, self.compiled, self.spans = chain, compiled, spans
+        self.penalties = compiled.penalties.to(chain.unary) if penalties is None else penalties
+        self.unary, self.transition, self.start, self.end = chain.unary, chain.transition, chain.start, chain.end
+        self.backend = chain.backend
+
+    @property
+    def batch_size(self) -> int:
+        return self.chain.batch_size
+
+    @property
+    def lengths(self) -> Tensor | None:
+        """(B,), as given."""
+        return self.chain.lengths
+
+    @property
+    def mask(self) -> Tensor:
+        """(B, N), true at unpadded positions."""
+        return self.chain.mask
+
+    @cached_property
+    def path(self) -> str:
+        """ "automaton", "enumeration" or "ilp"."""
+        return self.compiled.choose(self.unary.shape[1])
+
+    @cached_property
+    def _spans(self) -> Spans | None:
+        return None if self.spans is None else Spans(self.spans.cpu().numpy().astype(np.int64))
+
+    @cached_property
+    def inner(self) -> AutomatonChain | EnumeratedChain | None:
+        """What answers the queries; None for 0/1 programs."""
+        if self.path == "automaton":
+            automaton = self.compiled.automaton
+            assert automaton is not None
+            final = -(automaton.broken.to(self.penalties) @ self.penalties) if len(self.penalties) else None
+            return automaton.dfa(self.chain, final)
+        if self.path == "enumeration":
+            return EnumeratedChain(self.chain, self.compiled, self._spans, self.penalties)
+        return None
+
+    def solve(self, start: Tensor | None = None) -> Solution:
+        """Best outputs, how they were found and whether they are proven; ``start`` (B, N) warms 0/1 programs."""
+        if self.inner is not None:
+            y, score = self.inner._best()
+            return Solution(y, score, (self.path,) * len(score), torch.ones_like(score, dtype=torch.bool), score)
+        answers = self._programs(start)
+        y = torch.full(self.unary.shape[:2], PAD)
+        for b, answer in enumerate(answers):
+            if answer.y is not None:
+                y[b, : len(answer.y)] = torch.from_numpy(answer.y)
+        found = torch.tensor([answer.y is not None for answer in answers], dtype=torch.bool)
+        y = y.to(self.unary.device)
+        with torch.no_grad():
+            score = self.score(y.clamp(min=0)).masked_fill(~found.to(y.device), float("-inf"))
+        bound = torch.tensor([answer.bound for answer in answers]).to(score)
+        optimal = torch.tensor([answer.optimal for answer in answers], dtype=torch.bool, device=y.device)
+        return Solution(y, score, tuple(a.path for a in answers), optimal, torch.where(optimal, score, bound))
+
+    def _programs(self, start: Tensor | None) -> list[ilp.Answer]:
+        instances = self._instances(start)
+        task = ilp.Task(
+            self.compiled.hard.parts,
+            self.compiled.soft,
+            self.penalties.detach().cpu().double().numpy(),
+            self.compiled.labels,
+            self.compiled.time_limit,
+        )
+        easy = [i.broken is not None and not i.broken.any() for i in instances]
+        if self.compiled.threads == 1 or len(instances) - sum(easy) <= 1:
+            return [ilp.solve(instance, task) for instance in instances]
+        return list(ilp.pool(self.compiled.threads).map(lambda instance: ilp.solve(instance, task), instances))
+
+    def _instances(self, start: Tensor | None) -> list[ilp.Instance]:
+        unary = self.unary.detach().cpu().double().numpy().copy()
+        transition = self.transition.detach().cpu().double().numpy()
+        lengths = self.mask.sum(1).tolist()
+        if self.start is not None:
+            unary[:, 0] += self.start.detach().cpu().double().numpy()
+        last = None if self.end is None else self.end.detach().cpu().double().numpy()
+        scored = bool(transition.any())
+        begin = None if start is None else start.cpu().numpy()
+        found = []
+        for b, n in enumerate(lengths):
+            if last is not None and n:
+                unary[b, n - 1] += last
+            steps = None
+            if scored and n > 1:
+                shared = transition.ndim == 2
+                steps = np.broadcast_to(transition, (n - 1, *transition.shape)) if shared else transition[b, : n - 1]
+            spans = None if self._spans is None else self._spans.row(b, n)
+            found.append(ilp.Instance(unary[b, :n], steps, spans, None if begin is None else begin[b, :n]))
+        if scored:
+            return found
+        local = np.where(self.mask.cpu().numpy(), unary.argmax(2), unary.shape[2])
+        parts = (*self.compiled.hard.parts, *(soft.hard for soft in self.compiled.soft))
+        kept = [part.satisfied(local, self.compiled.labels, self._spans) for part in parts]
+        broken = ~np.stack(kept, 1) if kept else np.zeros((len(found), 0), dtype=bool)
+        return [instance._replace(broken=broken[b]) for b, instance in enumerate(found)]
+
+    def _best(self) -> tuple[Tensor, Tensor]:
+        solution = self.solve()
+        return solution.y, solution.score
+
+    def _require_feasible(self, score: Tensor) -> None:
+        rows = (score == float("-inf")).nonzero().flatten().tolist()
+        if not rows:
+            return
+        row, n = rows[0], int(self.mask[rows[0]].sum())
+        spans = None if self._spans is None else self._spans.row(row, n)
+        parts = conflict(self.compiled, n, spans, np.isneginf(self.unary[row, :n].detach().cpu().numpy()))
+        if parts is None:
+            remedy = "their potentials are -inf on every allowed output, or time_limit is too short to find one"
+            got = f"none for batch rows {rows[:10]}"
+        else:
+            got = f"none for batch row {row} with {n} parts: {' and '.join(map(repr, parts))} exclude each other"
+            remedy = "relax one of them, or make it soft(...)"
+        raise InfeasibleError("constraint", "at least one allowed output for every instance", got, remedy)
+
+    def padded_labels(self, y: Tensor) -> Ints:
+        """(R, N) numpy labels with C at padded places, for checks of constraints; (K, B, N) gives R = K B."""
+        labels, mask, count, _ = self.positions(y)
+        return labels.masked_fill(~mask, count).reshape(-1, labels.shape[-1]).cpu().numpy()
+
+    def score(self, y: Tensor) -> Tensor:
+        """s'(y) for labels (B, N), or (K, B, N) with scores (K, B); -inf where a hard constraint is broken."""
+        base = self.chain.score(y)
+        labels = self.padded_labels(y)
+        spans = self._spans
+        if spans is not None and y.dim() == 3:
+            spans = Spans(np.tile(spans.ends, (y.shape[0], 1, 1)))
+        empty = torch.from_numpy((labels == self.compiled.labels.count).all(1)).to(base.device).view(base.shape)
+
+        def holds(constraint: Any) -> Tensor:
+            kept = torch.from_numpy(constraint.satisfied(labels, self.compiled.labels, spans))
+            return kept.to(base.device).view(base.shape) | empty
+
+        for penalty, soft in zip(self.penalties, self.compiled.soft, strict=True):
+            base = base - penalty * (~holds(soft.hard)).to(base.dtype)
+        return base.masked_fill(~holds(self.compiled.hard), float("-inf"))
+
+    def max(self) -> Tensor:
+        if self.inner is not None:
+            return self.inner.max()
+        solution = self.solve()
+        scores = self.score(solution.y.clamp(min=0))
+        return torch.where(solution.found, scores, float("-inf"))
+
+    def forbidden_place(self, y: Tensor, row: int) -> str:
+        n = int(self.mask[row].sum())
+        labels = y[row, :n].cpu().numpy()
+        spans = None if self._spans is None else self._spans.row(row, n)
+        if not self.compiled.hard.satisfied(labels[None], self.compiled.labels, spans)[0]:
+            return f", which breaks {self.compiled.hard.place(labels, self.compiled.labels, spans)}"
+        return self.chain.forbidden_place(y, row)
+
+    def replace(self, **potentials: Tensor | None) -> Self:
+        return type(self)(self.chain.replace(**potentials), self.compiled, spans=self.spans, penalties=self.penalties)
+
+    def _ask(self) -> AutomatonChain | EnumeratedChain:
+        if self.inner is None:
+            raise InferenceError(
+                "constraint",
+                "one solved by an automaton or by enumeration",
+                f"{self.compiled.constraint}, solved as a 0/1 program",
+                "a 0/1 program gives argmax, max and score; perceptron and margin hinge need no more",
+            )
+        return self.inner
+
+    def log_partition(self) -> Tensor:
+        return self._ask().log_partition()
+
+    def marginals(self) -> Any:
+        return self._ask().marginals()
+
+    def entropy(self) -> Tensor:
+        return self._ask().entropy()
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        return self._ask().topk(k)
+
+    def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
+        return self._ask().sample(n, generator)
+
+    def max_by_count(self, counter: Any) -> CountTable:
+        if isinstance(self.inner, AutomatonChain):
+            return self.inner.max_by_count(counter)
+        raise self._unsupported("counting under this constraint, which needs the automaton path")
+
+    def padded(self, y: Tensor) -> Tensor:
+        return self.chain.padded(y)
+
+    def same_output(self, y: Tensor, z: Tensor) -> Tensor:
+        return self.chain.same_output(y, z)
+
+    def positions(self, y: Tensor) -> tuple[Tensor, Tensor, int, torch.dtype]:
+        return self.chain.positions(y)
+
+    def parts_of_positions(self, table: Tensor) -> dict[str, Tensor]:
+        return {"unary": table}

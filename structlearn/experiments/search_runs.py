@@ -1,0 +1,188 @@
+"""Learning as search on CoNLL-2000, for the experiments and benchmarks of both tasks: train, choose epochs, decode.
+
+Parameters are those of the paper (α = 0.9, B = 1/α, C = √2, p = 2). What is left open, the number of passes, is chosen
+on training sentences that are held out. Test sentences are decoded when everything is chosen.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from typing import Any, Literal, NamedTuple
+
+import torch
+from torch import nn
+
+from structlearn.data.conll import Sentence, read_conll2000
+from structlearn.experiments.base import Settings
+from structlearn.metrics.chunks import chunk_scores
+from structlearn.search import ALMA, Perceptron, beam_search, compare, laso
+from structlearn.search.chunker import ChunkCorpus, ChunkScorer
+from structlearn.search.joint_tagger import JointCorpus, JointScorer
+from structlearn.search.updates import Update
+
+Task = Literal["chunking", "joint"]
+
+
+class Plan(NamedTuple):
+    """One learner: its name in tables, when and how it updates, the beam K of training and decoding, passes."""
+
+    name: str
+    strategy: Literal["laso", "early", "max_violation", "standard"] = "laso"
+    update: Literal["alma", "perceptron"] = "alma"
+    beam: int = 10
+    epochs: int = 3
+    batch: int = 16
+
+
+class Outcome(NamedTuple):
+    """Per cent by conlleval's rules, and seconds of the process: training with features, decoding alone."""
+
+    precision: float
+    recall: float
+    f1: float
+    pos: float | None
+    train: float
+    decode: float
+    tokens: int
+
+
+def corpora(settings: Settings) -> tuple[list[Sentence], list[Sentence]]:
+    """Training and test sentences; generated ones in smoke mode."""
+    if settings.smoke:
+        return generated(60, settings.seed), generated(30, settings.seed + 1)
+    folder = settings.corpus("conll2000")
+    return read_conll2000(folder / "train.txt.gz"), read_conll2000(folder / "test.txt.gz")
+
+
+def generated(count: int, seed: int) -> list[Sentence]:
+    """Noun phrases, verbs and prepositions of made-up words that tell their part of speech by their ending."""
+    draw = random.Random(seed)
+    shapes = {
+        "NP": ("DT NN", "DT JJ NN", "NNP", "NNP NNP", "JJ NNS", "PRP"),
+        "VP": ("VBZ", "MD VB", "VBD"),
+        "PP": ("IN",),
+        "O": (".", "CC"),
+    }
+    sentences = []
+    for _ in range(count):
+        words, pos, chunks = [], [], []
+        for kind in draw.choices(("NP VP NP", "NP VP", "NP VP NP PP NP"), k=draw.randint(1, 2)):
+            for name in (*kind.split(), "O"):
+                tags = draw.choice(shapes[name]).split()
+                pos += tags
+                words += [f"{draw.choice('abcde')}{tag.lower()}" for tag in tags]
+                chunks += ["O" if name == "O" else f"{'I' if i else 'B'}-{name}" for i in range(len(tags))]
+        sentences.append(Sentence(words, pos, chunks))
+    return sentences
+
+
+def prepare(task: Task, sentences: Sequence[Sentence], like: Any = None) -> Any:
+    """The corpus of a task, with the features of ``like`` if that is given."""
+    return (ChunkCorpus if task == "chunking" else JointCorpus)(sentences, like=like)
+
+
+def train(
+    task: Task, corpus: Any, plan: Plan, seed: int = 0, after: Callable[[int, nn.Module], None] | None = None
+) -> tuple[nn.Module, float]:
+    """A model with averaged weights, and CPU seconds. ``after`` each pass gets its number and the model so far."""
+    model: nn.Module = ChunkScorer(corpus) if task == "chunking" else JointScorer(corpus)
+    weights = list(model.parameters())
+    update: Update = ALMA(weights) if plan.update == "alma" else Perceptron(weights)
+    draw, seconds = torch.Generator().manual_seed(seed), 0.0
+    for epoch in range(1, plan.epochs + 1):
+        began = time.process_time()
+        for rows in corpus.batches(plan.batch, generator=draw):
+            batch = corpus.batch(rows)
+            space, margin = model(batch), update.margin
+            if plan.strategy == "laso":
+                update(laso(space, batch.gold, plan.beam, margin=margin))
+            else:
+                update(compare(space, batch.gold, plan.beam, strategy=plan.strategy, margin=margin))
+        seconds += time.process_time() - began
+        if after is not None:
+            kept = [w.detach().clone() for w in weights]
+            _put(weights, update.averaged())
+            after(epoch, model)
+            _put(weights, kept)
+    _put(weights, update.averaged())
+    return model, seconds
+
+
+@torch.no_grad()
+def _put(weights: Sequence[torch.Tensor], values: Sequence[torch.Tensor]) -> None:
+    for weight, value in zip(weights, values, strict=True):
+        weight.copy_(value)
+
+
+@torch.no_grad()
+def decode(
+    model: nn.Module, corpus: Any, beam: int, size: int = 128, limit: int | None = None
+) -> tuple[dict[int, Any], float]:
+    """Outputs (N or fewer, ...) by number of sentence, of the first ``limit`` ones or of all, and CPU seconds."""
+    found: dict[int, Any] = {}
+    began = time.process_time()
+    for rows in corpus.batches(size):
+        if limit is None or int(rows[0]) < limit:
+            output = beam_search(model(corpus.batch(rows)), beam).output
+            found.update(zip(rows.tolist(), output, strict=True))
+    return found, time.process_time() - began
+
+
+def measure(task: Task, model: nn.Module, corpus: Any, beam: int, train_seconds: float = 0.0) -> Outcome:
+    """Decode a corpus and score it."""
+    found, seconds = decode(model, corpus, beam)
+    count = len(corpus.sentences)
+    tags = [corpus.tags(torch.tensor([i]), found[i][None])[0] for i in range(count)]
+    s = chunk_scores(tags, [sentence.chunks for sentence in corpus.sentences])
+    pos = None
+    if task == "joint":
+        right = sum(
+            corpus.pos[p] == gold
+            for i, sentence in enumerate(corpus.sentences)
+            for (p, _), gold in zip(found[i].tolist(), sentence.pos, strict=False)
+        )
+        pos = 100 * right / int(corpus.lengths.sum())
+    parts = (100 * s.precision, 100 * s.recall, 100 * s.f1)
+    return Outcome(*parts, pos, train_seconds, seconds, int(corpus.lengths.sum()))
+
+
+def choose_epochs(
+    task: Task, sentences: Sequence[Sentence], held: Sequence[Sentence], plan: Plan, seed: int = 0
+) -> list[float]:
+    """F1 on held-out sentences after each pass over the others."""
+    inner = prepare(task, sentences)
+    outer = prepare(task, held, inner)
+    curve: list[float] = []
+
+    def watch(epoch: int, model: nn.Module) -> None:
+        curve.append(measure(task, model, outer, plan.beam).f1)
+        print(f"{plan.name}: pass {epoch}, F {curve[-1]:.2f} on held-out sentences", flush=True)
+
+    train(task, inner, plan, seed, watch)
+    return curve
+
+
+def row(plan: Plan, outcome: Outcome) -> list[Any]:
+    """A learner's row under :func:`columns`."""
+    pos = [] if outcome.pos is None else [outcome.pos]
+    speed = int(round(outcome.tokens / max(outcome.decode, 1e-9), -2))
+    scores = [outcome.precision, outcome.recall, outcome.f1]
+    return [plan.name, plan.beam, plan.epochs, *pos, *scores, round(outcome.train, 1), speed]
+
+
+def columns(task: Task) -> list[str]:
+    """The heads of :func:`row`."""
+    pos = ["POS accuracy"] if task == "joint" else []
+    return ["learner", "beam", "passes", *pos, "precision", "recall", "F", "train, CPU s", "decode, tokens/s"]
+
+
+def outcomes(task: Task, corpus: Any, test: Any, plans: Sequence[Plan], seed: int) -> list[Outcome]:
+    """Each learner trained on one corpus and measured on the other, decoded with the beam it was trained with."""
+    found = []
+    for plan in plans:
+        model, seconds = train(task, corpus, plan, seed)
+        found.append(measure(task, model, test, plan.beam, seconds))
+        print(f"{task}: {plan.name}, beam {plan.beam}: F {found[-1].f1:.2f}, {seconds:.0f} s of CPU", flush=True)
+    return found
