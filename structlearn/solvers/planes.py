@@ -295,8 +295,8 @@ class WorkingSet:
         """The terms of the planes from ``start`` on."""
         ends = self.term_start.view[start:]
         first = int(ends[0])
-        parts = (vector.view[first:] for vector in (self.term_row, self.term_offset, self.coefficient))
-        return Terms(ends - first, *parts)
+        row, offset, coefficient = (v.view[first:] for v in (self.term_row, self.term_offset, self.coefficient))
+        return Terms(ends - first, row, offset, coefficient)
 
     def dense(self, start: int = 0) -> Tensor:
         """The planes from ``start`` on as a matrix (m, d)."""
