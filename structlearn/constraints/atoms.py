@@ -12,7 +12,8 @@ allowed([["B", "I"], ["O", "O"]])
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Literal
 
 import numpy as np
@@ -56,12 +57,14 @@ class NoOverlap(Constraint):
     def rows(self, program: ProgramBuilder, relaxed: int | None) -> None:
         ends = self._overlap(program.spans).ends[0, : program.parts]
         # Intervals that meet pairwise share a word, and one of them begins there: a row for each first word.
-        cover = (ends[:, 0] <= np.unique(ends[:, 0])[:, None]) & (ends[:, 1] >= np.unique(ends[:, 0])[:, None])
+        starts = np.array(sorted(set(ends[:, 0].tolist())))[:, None]
+        cover = (ends[:, 0] <= starts) & (ends[:, 1] >= starts)
+        cover = cover[cover.sum(1) > 1]
         none = np.flatnonzero(program.labels.table(self.none))
-        for row in np.unique(cover[cover.sum(1) > 1], axis=0):
-            t = np.flatnonzero(row)
-            index = program.x(np.repeat(t, len(none)), np.tile(none, len(t)))
-            program.at_most(index, -np.ones(len(index)), 1 - len(t), relaxed, most=0)
+        index = program.x(np.arange(len(ends))[:, None], none).reshape(-1)
+        values = -np.repeat(cover, len(none), 1).astype(np.float64)
+        bounds = 1.0 - cover.sum(1)
+        program.block(np.broadcast_to(index, values.shape), values, bounds, relaxed, most=0)
 
     def __repr__(self) -> str:
         return "no_overlap()" if self.none == (0,) else f"no_overlap(none={_said(self.none)})"
@@ -75,6 +78,18 @@ class Linear(Constraint):
     sense: Sense
     bound: float
     text: str = ""
+    _tables: dict[tuple[str, ...], Floats] = field(default_factory=dict, init=False, compare=False)
+
+    @cached_property
+    def _placed(self) -> bool:
+        """Whether some indicator is of one part only."""
+        return any(isinstance(key, tuple) for key, _ in self.terms)
+
+    def _by_label(self, labels: Labels) -> Floats:
+        """(C+1,) weights where no part is named."""
+        if labels.names not in self._tables:
+            self._tables[labels.names] = self._weights(labels, 1)[0]
+        return self._tables[labels.names]
 
     def _weights(self, labels: Labels, n: int) -> Floats:
         """(N, C+1) weight of each indicator; padding weighs nothing."""
@@ -88,14 +103,19 @@ class Linear(Constraint):
         return weights
 
     def _sums(self, y: Ints, labels: Labels) -> Floats:
+        if not self._placed:
+            total: Floats = self._by_label(labels)[y].sum(1)
+            return total
         weights = self._weights(labels, y.shape[1])
         sums: Floats = weights[np.arange(y.shape[1]), y].sum(1)
         return sums
 
     def satisfied(self, y: Ints, labels: Labels, spans: Spans | None = None) -> Bools:
         sums, slack = self._sums(y, labels), 1e-9
-        low = sums >= self.bound - slack if self.sense != "<=" else np.ones(len(y), dtype=bool)
-        return low & (sums <= self.bound + slack) if self.sense != ">=" else low
+        if self.sense == "<=":
+            return sums <= self.bound + slack
+        low = sums >= self.bound - slack
+        return low & (sums <= self.bound + slack) if self.sense == "==" else low
 
     def place(self, y: Ints, labels: Labels, spans: Spans | None = None) -> str:
         at = np.flatnonzero(self._weights(labels, len(y))[np.arange(len(y)), y])
@@ -103,18 +123,22 @@ class Linear(Constraint):
         return f"{said}: {self._sums(y[None], labels)[0]:g}"
 
     def rows(self, program: ProgramBuilder, relaxed: int | None) -> None:
-        weights = self._weights(program.labels, program.parts)[:, :-1]
-        t, c = np.nonzero(weights)
-        index, values = program.x(t, c), weights[t, c]
+        n = program.parts
+        if self._placed:
+            weights = self._weights(program.labels, n)[:, :-1]
+        else:
+            weights = np.broadcast_to(self._by_label(program.labels)[:-1], (n, program.labels.count))
+        index = np.flatnonzero(weights)
+        values = weights.reshape(-1)[index]
         if self.sense != ">=":
-            program.at_most(index, values, self.bound, relaxed, most=float(weights.max(1, initial=-np.inf).sum()))
+            program.at_most(index, values, self.bound, relaxed, most=float(weights.max(1).sum()))
         if self.sense != "<=":
-            program.at_most(index, -values, -self.bound, relaxed, most=float((-weights).max(1, initial=-np.inf).sum()))
+            program.at_most(index, -values, -self.bound, relaxed, most=float(-weights.min(1).sum()))
 
     def automaton(self, labels: Labels) -> DFA | None:
         """Counts up to the bound; only whole weights >= 0 on labels, wherever they stand."""
         weights, bound = self._weights(labels, 1)[0, :-1], self.bound
-        if any(isinstance(key, tuple) for key, _ in self.terms) or (weights < 0).any() or (weights % 1).any():
+        if self._placed or (weights < 0).any() or (weights % 1).any():
             return None
         never = bound % 1 > 0 and self.sense == "=="
         top = int(np.floor(bound) if self.sense == "<=" else np.ceil(bound))

@@ -51,7 +51,7 @@ class Compiled:
         labels: their names, or how many there are.
         method: "auto", or one of "automaton", "enumeration", "ilp".
         time_limit: seconds that a 0/1 program may take for one instance; the best output found by then is returned.
-        threads: that solve the 0/1 programs of a batch.
+        threads: that branch and bound the 0/1 programs of a batch whose relaxations are fractional.
     """
 
     def __init__(

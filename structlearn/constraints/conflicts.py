@@ -34,7 +34,7 @@ def conflict(compiled: Compiled, n: int, spans: Spans | None, forbidden: Bools) 
 def _possible(parts: Sequence[Constraint], scores: np.ndarray, compiled: Compiled, spans: Spans | None) -> bool:
     instance = ilp.Instance(scores, None, spans)
     task = ilp.Task(tuple(parts), (), np.empty(0), compiled.labels, float("inf"))
-    return ilp.solve(instance, task).y is not None
+    return ilp.solve([instance], task)[0].y is not None
 
 
 @dataclass(frozen=True)

@@ -103,20 +103,6 @@ class Constrained(Structure):
         if self.inner is not None:
             y, score = self.inner._best()
             return Solution(y, score, (self.path,) * len(score), torch.ones_like(score, dtype=torch.bool), score)
-        answers = self._programs(start)
-        y = torch.full(self.unary.shape[:2], PAD)
-        for b, answer in enumerate(answers):
-            if answer.y is not None:
-                y[b, : len(answer.y)] = torch.from_numpy(answer.y)
-        found = torch.tensor([answer.y is not None for answer in answers], dtype=torch.bool)
-        y = y.to(self.unary.device)
-        with torch.no_grad():
-            score = self.score(y.clamp(min=0)).masked_fill(~found.to(y.device), float("-inf"))
-        bound = torch.tensor([answer.bound for answer in answers]).to(score)
-        optimal = torch.tensor([answer.optimal for answer in answers], dtype=torch.bool, device=y.device)
-        return Solution(y, score, tuple(a.path for a in answers), optimal, torch.where(optimal, score, bound))
-
-    def _programs(self, start: Tensor | None) -> list[ilp.Answer]:
         instances = self._instances(start)
         task = ilp.Task(
             self.compiled.hard.parts,
@@ -124,16 +110,27 @@ class Constrained(Structure):
             self.penalties.detach().cpu().double().numpy(),
             self.compiled.labels,
             self.compiled.time_limit,
+            self.compiled.threads,
         )
-        easy = [i.broken is not None and not i.broken.any() for i in instances]
-        if self.compiled.threads == 1 or len(instances) - sum(easy) <= 1:
-            return [ilp.solve(instance, task) for instance in instances]
-        return list(ilp.pool(self.compiled.threads).map(lambda instance: ilp.solve(instance, task), instances))
+        answers = ilp.solve(instances, task)
+        chosen = np.full(self.unary.shape[:2], PAD)
+        values = np.full((2, len(answers)), -np.inf)
+        for b, answer in enumerate(answers):
+            values[1, b] = answer.bound
+            if answer.y is not None:
+                chosen[b, : len(answer.y)] = answer.y
+                values[0, b] = ilp.value(answer.y, instances[b], task)
+        score, bound = torch.from_numpy(values).to(self.unary)
+        optimal = torch.tensor([answer.optimal for answer in answers], dtype=torch.bool, device=score.device)
+        labels = torch.from_numpy(chosen).to(score.device)
+        return Solution(labels, score, tuple(a.path for a in answers), optimal, torch.where(optimal, score, bound))
 
     def _instances(self, start: Tensor | None) -> list[ilp.Instance]:
-        unary = self.unary.detach().cpu().double().numpy().copy()
+        unary = self.unary.detach().cpu().double().numpy()
+        if self.start is not None or self.end is not None:
+            unary = unary.copy()
         transition = self.transition.detach().cpu().double().numpy()
-        lengths = self.mask.sum(1).tolist()
+        lengths = [unary.shape[1]] * len(unary) if self.lengths is None else self.lengths.tolist()
         if self.start is not None:
             unary[:, 0] += self.start.detach().cpu().double().numpy()
         last = None if self.end is None else self.end.detach().cpu().double().numpy()
@@ -149,13 +146,7 @@ class Constrained(Structure):
                 steps = np.broadcast_to(transition, (n - 1, *transition.shape)) if shared else transition[b, : n - 1]
             spans = None if self._spans is None else self._spans.row(b, n)
             found.append(ilp.Instance(unary[b, :n], steps, spans, None if begin is None else begin[b, :n]))
-        if scored:
-            return found
-        local = np.where(self.mask.cpu().numpy(), unary.argmax(2), unary.shape[2])
-        parts = (*self.compiled.hard.parts, *(soft.hard for soft in self.compiled.soft))
-        kept = [part.satisfied(local, self.compiled.labels, self._spans) for part in parts]
-        broken = ~np.stack(kept, 1) if kept else np.zeros((len(found), 0), dtype=bool)
-        return [instance._replace(broken=broken[b]) for b, instance in enumerate(found)]
+        return found
 
     def _best(self) -> tuple[Tensor, Tensor]:
         solution = self.solve()

@@ -7,43 +7,37 @@ them is an optimum under all of them. Each thread keeps one HiGHS object, whose 
 
 from __future__ import annotations
 
-import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from functools import cache
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
+from structlearn.constraints.highs import pool, solver
 from structlearn.constraints.language import And, Bools, Constraint, Floats, Ints, Labels, Soft, Spans
 from structlearn.constraints.program import Program, build
-from structlearn.errors import DependencyError
 
 _WHOLE = 1e-6
-_local = threading.local()
 
 
 class Instance(NamedTuple):
-    """One instance without padding: unary (N, C), transitions (N-1, C, C) if any, spans of its own, and a start.
-
-    ``broken``: which conjuncts, hard then soft, the best label of each part breaks, where that is known.
-    """
+    """One instance without padding: unary (N, C), transitions (N-1, C, C) if any, spans of its own, and a start."""
 
     unary: Floats
     transition: Floats | None
     spans: Spans | None
     start: Ints | None = None
-    broken: Bools | None = None
 
 
 class Task(NamedTuple):
-    """What all instances share: hard and soft conjuncts, penalties (S,), labels, seconds allowed for an instance."""
+    """What all instances share: hard and soft conjuncts, penalties (S,), labels, seconds for an instance, threads."""
 
     hard: tuple[Constraint, ...]
     soft: tuple[Soft, ...]
     penalties: Floats
     labels: Labels
     time_limit: float
+    threads: int = 1
 
 
 class Answer(NamedTuple):
@@ -55,134 +49,96 @@ class Answer(NamedTuple):
     bound: float
 
 
-def _highs() -> Any:
-    try:
-        import highspy
-    except ImportError as error:
-        remedy = "pip install 'structlearn[ilp]'"
-        raise DependencyError("highspy", "an installed package for 0/1 programs", "none", remedy) from error
-    return highspy
+def solve(instances: Sequence[Instance], task: Task) -> list[Answer]:
+    """The best output of each instance under all constraints.
+
+    In rounds: what is still open is solved under the conjuncts that its answers broke so far, then all answers are
+    checked together.
+    """
+    answers: dict[int, Answer] = {}
+    active: dict[int, Bools] = {}
+    local: dict[int, Ints] = {}
+    size = len(task.hard) + len(task.soft)
+    bound = [_loose_bound(instance) for instance in instances]
+    for i, instance in enumerate(instances):
+        best = instance.unary.argmax(1)
+        if not len(best):
+            answers[i] = Answer(best, "local", True, 0.0)
+        elif instance.transition is not None:
+            active[i] = np.ones(size, dtype=bool)
+        elif not np.isfinite(instance.unary[np.arange(len(best)), best]).all():
+            answers[i] = Answer(None, "local", True, -np.inf)
+        else:
+            local[i] = best
+    for i, broken in _broken(local, instances, task).items():
+        if broken.any():
+            active[i] = broken
+        else:
+            answers[i] = Answer(local[i], "local", True, bound[i])
+    left = dict.fromkeys(active, task.time_limit)
+    branched: set[int] = set()
+    while active:
+        found: dict[int, Ints] = {}
+        relaxed = {}
+        for i, conjuncts in active.items():
+            began = time.perf_counter()
+            relaxed[i] = _relax(conjuncts, instances[i], task, left[i], bound[i])
+            left[i] -= time.perf_counter() - began
+        whole = _branch_all({i: one for i, one in relaxed.items() if one.path == "fractional"}, instances, task, left)
+        branched |= whole.keys()
+        for i, (y, path, limit, *_) in (relaxed | whole).items():
+            bound[i] = limit
+            if path == "stopped":
+                answers[i] = _in_time(y, instances[i], task, limit)
+            elif y is None:
+                answers[i] = Answer(None, "milp" if i in branched else "lp", True, -np.inf)
+            else:
+                found[i] = y
+        still = {}
+        for i, broken in _broken(found, instances, task).items():
+            if (broken & ~active[i]).any():
+                still[i] = active[i] | broken
+            else:
+                answers[i] = Answer(found[i], "milp" if i in branched else "lp", True, bound[i])
+        active = still
+    return [answers[i] for i in range(len(instances))]
 
 
-class _Solver:
-    """One HiGHS object, loaded with one program after the other."""
-
-    def __init__(self) -> None:
-        self.highspy = _highs()
-        self.highs = self.highspy.Highs()
-        for option, value in (("output_flag", False), ("threads", 1), ("solver", "simplex")):
-            self.highs.setOptionValue(option, value)
-        for option, gap in (("mip_rel_gap", 0.0), ("mip_abs_gap", 1e-9)):
-            self.highs.setOptionValue(option, gap)
-
-    def load(self, program: Program, kept: Ints, cost: Floats) -> None:
-        """Maximise cost . x over the kept columns, relaxed; rows that cannot bind are left out."""
-        lp = self.highspy.HighsLp()
-        place = np.full(program.columns, -1)
-        place[kept] = np.arange(len(kept))
-        column = place[program.column]
-        used = column >= 0
-        row, column, value = program.row[used], column[used], program.value[used]
-        size = len(program.low)
-        most = np.bincount(row, np.maximum(value, 0), size)
-        binds = (program.low > -np.inf) | (most > program.high)
-        if not binds.all():
-            number = np.cumsum(binds) - 1
-            stay = binds[row]
-            row, column, value = number[row[stay]], column[stay], value[stay]
-        low, high = program.low[binds], program.high[binds]
-        lp.num_col_, lp.num_row_ = len(kept), len(low)
-        lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost[kept], np.zeros(len(kept)), np.ones(len(kept))
-        lp.row_lower_, lp.row_upper_ = low, high
-        lp.sense_ = self.highspy.ObjSense.kMaximize
-        lp.a_matrix_.format_ = self.highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.concatenate([[0], np.bincount(row, minlength=len(low)).cumsum()])
-        lp.a_matrix_.index_, lp.a_matrix_.value_ = column, value
-        # On relaxations of this size presolve costs more than it saves: 2.1 ms against 0.36 on 15 x 20 roles.
-        self.highs.setOptionValue("presolve", "off")
-        self.highs.passModel(lp)
-
-    def branch(self, whole: Ints, start: Floats | None) -> None:
-        """The same model with whole variables, begun at ``start`` and at the relaxation's basis."""
-        self.highs.setOptionValue("presolve", "on")
-        kinds = np.full(len(whole), self.highspy.HighsVarType.kInteger)
-        self.highs.changeColsIntegrality(len(whole), whole.astype(np.int32), kinds)
-        if start is not None:
-            solution = self.highspy.HighsSolution()
-            solution.col_value = start.tolist()
-            self.highs.setSolution(solution)
-
-    def run(self, seconds: float) -> str:
-        """ "optimal", "infeasible" or "stopped"."""
-        # HiGHS counts the time of all runs of one object.
-        self.highs.setOptionValue("time_limit", self.highs.getRunTime() + seconds)
-        self.highs.run()
-        status, names = self.highs.getModelStatus(), self.highspy.HighsModelStatus
-        if status == names.kOptimal:
-            return "optimal"
-        return "infeasible" if status in (names.kInfeasible, names.kUnboundedOrInfeasible) else "stopped"
-
-    def values(self) -> Floats:
-        """Of the kept columns."""
-        return np.array(self.highs.getSolution().col_value)
+def _broken(found: dict[int, Ints], instances: Sequence[Instance], task: Task) -> dict[int, Bools]:
+    """Which conjuncts, hard then soft, outputs break."""
+    known: dict[int, Bools] = {}
+    rows = list(found)
+    if rows:
+        most = max(len(found[i]) for i in rows)
+        y = np.full((len(rows), most), task.labels.count)
+        ends = np.zeros((len(rows), most, 2), dtype=np.int64)
+        for row, i in enumerate(rows):
+            n, spans = len(found[i]), instances[i].spans
+            y[row, :n] = found[i]
+            if spans is not None:
+                ends[row, :n] = spans.ends[0, :n]
+        every = None if instances[rows[0]].spans is None else Spans(ends)
+        parts = (*task.hard, *(soft.hard for soft in task.soft))
+        kept = [part.satisfied(y, task.labels, every) for part in parts]
+        for row, i in enumerate(rows):
+            known[i] = np.array([not good[row] for good in kept], dtype=bool)
+    return known
 
 
-@cache
-def pool(threads: int) -> ThreadPoolExecutor:
-    """Threads that stay, each with its HiGHS object."""
-    return ThreadPoolExecutor(threads, thread_name_prefix="structlearn-ilp")
+class _Found(NamedTuple):
+    """An output, if any, what came of it ("optimal", "infeasible", "fractional", "stopped"), a bound, the program."""
+
+    y: Ints | None
+    path: str
+    bound: float
+    program: Program
+    kept: Ints
+    cost: Floats
 
 
-def solver() -> _Solver:
-    """This thread's."""
-    if not hasattr(_local, "solver"):
-        _local.solver = _Solver()
-    found: _Solver = _local.solver
-    return found
-
-
-def solve(instance: Instance, task: Task) -> Answer:
-    """The best output of one instance under all constraints."""
-    if not len(instance.unary):
-        return Answer(np.empty(0, dtype=np.int64), "local", True, 0.0)
-    deadline = time.perf_counter() + task.time_limit
-    n = len(instance.unary)
-    everything = task.hard + tuple(s.hard for s in task.soft)
-    local = instance.unary.argmax(1) if instance.transition is None else None
-    broken: Bools | None = None
-    bound = _loose_bound(instance)
-    if local is not None:
-        if not np.isfinite(instance.unary[np.arange(n), local]).all():
-            return Answer(None, "local", True, -np.inf)
-        broken = instance.broken
-        if broken is None:
-            broken = _broken(local, everything, instance, task.labels)
-        if not broken.any():
-            return Answer(local, "local", True, bound)
-    if broken is None:
-        broken = np.ones(len(everything), dtype=bool)
-    branched = False
-    while True:
-        y, path, bound = _with(broken, instance, task, deadline, bound)
-        branched |= path == "milp"
-        if path == "stopped":
-            return _in_time(y, instance, task, bound)
-        if y is None:
-            return Answer(None, "milp" if branched else "lp", True, -np.inf)
-        more = _broken(y, everything, instance, task.labels) & ~broken
-        if not more.any():
-            return Answer(y, "milp" if branched else "lp", True, bound)
-        broken |= more
-
-
-def _broken(y: Ints, constraints: tuple[Constraint, ...], instance: Instance, labels: Labels) -> Bools:
-    return np.array([not c.satisfied(y[None], labels, instance.spans)[0] for c in constraints], dtype=bool)
-
-
-def _with(
-    active: Bools, instance: Instance, task: Task, deadline: float, bound: float
-) -> tuple[Ints | None, str, float]:
-    """The best output under the active conjuncts, how it was found, and a bound; "stopped" when time has run out."""
+def _relax(active: Bools, instance: Instance, task: Task, seconds: float, bound: float) -> _Found:
+    """The best output under the active conjuncts, if the relaxation is whole."""
+    deadline = time.perf_counter() + seconds
     hard = tuple(c for c, on in zip(task.hard, active, strict=False) if on)
     chosen = active[len(task.hard) :]
     soft = tuple(s.hard for s, on in zip(task.soft, chosen, strict=True) if on)
@@ -191,32 +147,51 @@ def _with(
     cost = program.costs(instance.unary, instance.transition, task.penalties[chosen])
     kept = program.useful(cost)
     kept = kept[np.isfinite(cost[kept])]
-    with_highs = solver()
-    with_highs.load(program, kept, cost)
+    found = _Found(None, "stopped", bound, program, kept, cost)
+    highs = solver()
+    highs.load(program, kept, cost)
     left = deadline - time.perf_counter()
-    status = with_highs.run(left) if left > 0 else "stopped"
+    status = highs.run(left) if left > 0 else "stopped"
+    if status != "optimal":
+        return found._replace(path=status)
+    values = highs.values()
+    bound = min(bound, highs.highs.getObjectiveValue())
+    if (np.abs(values - values.round())[program.whole[kept]] < _WHOLE).all():
+        return found._replace(y=_labels(values, kept, n, c), path="optimal", bound=bound)
+    return found._replace(path="fractional", bound=bound)
+
+
+def _branch_all(
+    relaxed: dict[int, _Found], instances: Sequence[Instance], task: Task, left: dict[int, float]
+) -> dict[int, _Found]:
+    """Branch and bound where the relaxation is fractional, in threads: HiGHS releases the GIL while it runs.
+
+    Relaxations are not worth a thread: handing one over takes as long as solving it.
+    """
+
+    def one(i: int) -> _Found:
+        return _branch(relaxed[i], instances[i], left[i])
+
+    if task.threads < 2 or len(relaxed) < 2:
+        return {i: one(i) for i in relaxed}
+    return dict(zip(relaxed, pool(task.threads).map(one, relaxed), strict=True))
+
+
+def _branch(relaxed: _Found, instance: Instance, seconds: float) -> _Found:
+    program, kept, bound = relaxed.program, relaxed.kept, relaxed.bound
+    if seconds <= 0:
+        return relaxed._replace(path="stopped")
+    highs = solver()
+    highs.load(program, kept, relaxed.cost)
+    highs.branch(np.flatnonzero(program.whole[kept]), _start_values(instance.start, program, kept))
+    status = highs.run(seconds)
     if status == "infeasible":
-        return None, "lp", bound
-    if status == "optimal":
-        values = with_highs.values()
-        bound = min(bound, with_highs.highs.getInfo().objective_function_value)
-        whole = program.whole[kept]
-        if (np.abs(values - values.round())[whole] < _WHOLE).all():
-            return _labels(values, kept, n, c), "lp", bound
-        start = _start_values(instance.start, program, kept)
-        with_highs.branch(np.flatnonzero(whole), start)
-        left = deadline - time.perf_counter()
-        status = with_highs.run(left) if left > 0 else "stopped"
-        info = with_highs.highs.getInfo()
-        if status == "infeasible":
-            return None, "milp", bound
-        if status == "optimal":
-            return _labels(with_highs.values(), kept, n, c), "milp", min(bound, info.mip_dual_bound)
-        if left > 0:
-            bound = min(bound, info.mip_dual_bound)
-            if info.primal_solution_status == 2:
-                return _labels(with_highs.values(), kept, n, c), "stopped", bound
-    return None, "stopped", bound
+        return relaxed._replace(path=status)
+    info = highs.highs.getInfo()
+    y = None
+    if status == "optimal" or info.primal_solution_status == 2:
+        y = _labels(highs.values(), kept, *instance.unary.shape)
+    return relaxed._replace(y=y, path=status, bound=min(bound, info.mip_dual_bound))
 
 
 def _labels(values: Floats, kept: Ints, n: int, c: int) -> Ints:

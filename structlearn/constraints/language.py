@@ -12,7 +12,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -73,16 +74,16 @@ def label_tuple(labels: LabelSet) -> tuple[Label, ...]:
 
 @dataclass(frozen=True)
 class Spans:
-    """First and last word of each part, (R, N, 2), and which parts share a word, (R, N, N)."""
+    """First and last word of each part, (R, N, 2)."""
 
     ends: Ints
-    overlap: Bools = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def overlap(self) -> Bools:
+        """(R, N, N): which parts share a word."""
         first, last = self.ends[..., 0], self.ends[..., 1]
-        meet = (first[..., :, None] <= last[..., None, :]) & (first[..., None, :] <= last[..., :, None])
-        meet &= ~np.eye(first.shape[-1], dtype=bool)
-        object.__setattr__(self, "overlap", meet)
+        meet: Bools = first[..., :, None] <= last[..., None, :]
+        return meet & meet.swapaxes(-1, -2) & ~np.eye(first.shape[-1], dtype=bool)
 
     def row(self, index: int, parts: int) -> Spans:
         """Those of one instance with that many parts."""

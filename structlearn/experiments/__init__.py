@@ -19,6 +19,9 @@ MODULES = {
     "rerank": "rerank",
     "laso-chunking": "laso_chunking",
     "laso-joint": "laso_joint",
+    "constrained-synthetic": "constrained_synthetic",
+    "constrained-np": "constrained_np",
+    "constrained-srl": "constrained_srl",
     "ocr": "ocr",
     "losses": "losses",
 }

@@ -1,13 +1,14 @@
-"""Rerankers with everything chosen on training lists: out-of-fold votes decide on C, β and γ.
+"""Rerankers with everything chosen on training lists: out-of-fold votes decide on slices, C, β and γ.
 
 The training lists are cut into folds by document. A model of the other folds votes on each; with the votes on all of
-them, β and γ maximise F1, and so is C chosen. Then one model is trained on all training lists.
+them, β and γ maximise F1, and so are slices and C chosen. Then one model is trained on all training lists.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+from functools import partial
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import scipy.sparse
@@ -18,8 +19,25 @@ from structlearn.reranking.features import Table
 from structlearn.reranking.matches import Matches, corpus_scores
 from structlearn.reranking.tree_kernel import TreeKernel
 
+T = TypeVar("T")
 Votes = list[Any]
-CS = (0.005, 0.05, 0.5)
+CS = (0.005, 0.05)
+
+
+class Shape(NamedTuple):
+    """Slices of linear voting, other candidates of a list in each, and C."""
+
+    slices: int
+    width: int
+    C: float
+
+
+# Narrow slices as in the paper, and fewer wide ones over about as many candidates.
+SHAPES = (
+    *(Shape(20, 1, C) for C in (0.05, 0.5)),
+    *(Shape(45, 1, C) for C in (0.05, 0.5)),
+    *(Shape(9, 5, C) for C in (0.005, 0.02, 0.08)),
+)
 DECAYS = (0.2, 0.5)
 
 
@@ -89,26 +107,35 @@ def out_of_fold(
     return votes
 
 
-def tuned(make: Callable[[float], VotingReranker], Cs: Sequence[float], lists: Sequence[NBest], count: int) -> Tuned:
-    """The best C by out-of-fold F1, then trained on all lists."""
-    best: tuple[float, Weights, float] | None = None
-    for C in Cs:
-        [votes] = out_of_fold(lambda C=C: make(C), lists, count)  # type: ignore[misc]
+def tuned(make: Callable[[T], VotingReranker], options: Sequence[T], lists: Sequence[NBest], count: int) -> Tuned:
+    """The best option by out-of-fold F1, then trained on all lists."""
+    best: tuple[T, Weights, float] | None = None
+    for option in options:
+        [votes] = out_of_fold(partial(make, option), lists, count)
         weights = tune(lists, votes)
         f1 = corpus_scores(picked(lists, choose(lists, weights.combine(lists, votes)))).f1
         if best is None or f1 > best[2]:
-            best = C, weights, f1
+            best = option, weights, f1
     assert best is not None
     return Tuned(make(best[0]).fit(lists), best[1], best[2])
 
 
-def linear(features: Prepared, train: Sequence[NBest], slices: int, count: int) -> dict[str, Tuned]:
+def voting(features: Prepared, shape: Shape) -> VotingReranker:
+    """Linear voting, not trained."""
+    return VotingReranker(features, slices=shape.slices, width=shape.width, C=shape.C, tol=1e-2)
+
+
+def linear(features: Prepared, train: Sequence[NBest], shapes: Sequence[Shape], count: int) -> dict[str, Tuned]:
     """Voting and the paper's comparisons over the same features."""
-    options: dict[str, Any] = {"slices": slices, "tol": 1e-2}
+
+    def single(C: float) -> VotingReranker:
+        return SingleCandidateSVM(features, slices=20, C=C, tol=1e-2)
+
     return {
-        "linear voting": tuned(lambda C: VotingReranker(features, C=C, **options), CS, train, count),
-        "voted perceptron": tuned(lambda C: VotedPerceptron(features, slices=slices, epochs=5), [1.0], train, count),
-        "single-parse SVM": tuned(lambda C: SingleCandidateSVM(features, C=C, **options), CS[:2], train, count),
+        "linear voting": tuned(partial(voting, features), shapes, train, count),
+        "voted perceptron": tuned(lambda n: VotedPerceptron(features, slices=20, epochs=n), [5], train, count),
+        # Single candidates are many samples: two folds, to save time.
+        "single-parse SVM": tuned(single, CS, train, 2),
     }
 
 

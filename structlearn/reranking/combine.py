@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from structlearn.reranking.lists import NBest
-from structlearn.reranking.matches import corpus_scores
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -49,12 +48,27 @@ def tune(lists: Sequence[NBest], votes: Sequence[Array]) -> Weights:
     of_prob = unit / (_spread([np.asarray(item.log_probs) for item in lists]) or 1.0)
     of_brackets = unit / (_spread([np.asarray(item.brackets, dtype=np.float64) for item in lists]) or 1.0)
     grid = [Weights(b * of_prob, g * of_brackets) for b in _BETAS for g in _GAMMAS]
+    padded = _padded(votes, -np.inf)
+    log_probs, brackets = (_padded([getattr(item, what) for item in lists], 0.0) for what in ("log_probs", "brackets"))
+    matched, predicted, gold = (
+        _padded([[getattr(c, what) for c in item.counts] for item in lists], 0.0)
+        for what in ("matched", "predicted", "gold")
+    )
+    rows = np.arange(len(lists))
 
     def f1(weights: Weights) -> float:
-        chosen = [int(np.argmax(s)) for s in weights.combine(lists, votes)]
-        return corpus_scores([item.counts[i] for item, i in zip(lists, chosen, strict=True)]).f1
+        chosen = rows, (padded + weights.beta * log_probs + weights.gamma * brackets).argmax(axis=1)
+        return float(2 * matched[chosen].sum() / max((predicted + gold)[chosen].sum(), 1))
 
     return max(grid, key=f1)
+
+
+def _padded(values: Sequence[Any], fill: float) -> Array:
+    """(lists, most candidates), ``fill`` beyond a list's own."""
+    table = np.full((len(values), max(map(len, values))), fill)
+    for row, own in zip(table, values, strict=True):
+        row[: len(own)] = own
+    return table
 
 
 def _spread(values: Sequence[Array]) -> float:

@@ -1,4 +1,4 @@
-"""Block-coordinate Frank-Wolfe with pairwise steps (ALGORITHMS §3.3), a few examples at a time.
+"""Block-coordinate Frank-Wolfe with pairwise steps (after Lacoste-Julien et al. 2013), a few examples at a time.
 
     for a batch of examples:  y_i = argmax_y H_i(y) at the present w;  keep its plane
         move alpha_i from the plane of lowest slope to that of highest, by exact line search; w follows

@@ -1,4 +1,4 @@
-"""Kernels on Phi, through the substructure representation (ALGORITHMS §1).
+"""Kernels on Phi, through the substructure representation.
 
     <Psi, Psi'> = sum_{t,s} [y_t = y'_s] k(x_t, x'_s) + transitions,   w = sum_{s,c} beta[s, c] e(s, c)
 

@@ -1,4 +1,4 @@
-"""n-slack cutting planes (ALGORITHMS §3.1): a working set S_i of planes for every example.
+"""n-slack cutting planes (Tsochantaridis et al. 2005): a working set S_i of planes for every example.
 
     until no example has an output violated by more than eps:
         y_i = argmax_y H_i(y) for all i;  add it to S_i where H_i(y_i) > max(0, max over S_i of H_i) + eps

@@ -1,0 +1,102 @@
+"""One HiGHS object for each thread, loaded with one program after the other."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from typing import Any
+
+import numpy as np
+
+from structlearn.constraints.language import Floats, Ints
+from structlearn.constraints.program import Program
+from structlearn.errors import DependencyError
+
+_local = threading.local()
+
+
+def _highs() -> Any:
+    try:
+        import highspy
+    except ImportError as error:
+        remedy = "pip install 'structlearn[ilp]'"
+        raise DependencyError("highspy", "an installed package for 0/1 programs", "none", remedy) from error
+    return highspy
+
+
+class Solver:
+    """One HiGHS object, loaded with one program after the other."""
+
+    def __init__(self) -> None:
+        self.highspy = _highs()
+        self.highs = self.highspy.Highs()
+        for option, value in (("output_flag", False), ("threads", 1), ("solver", "simplex")):
+            self.highs.setOptionValue(option, value)
+        for option, gap in (("mip_rel_gap", 0.0), ("mip_abs_gap", 1e-9)):
+            self.highs.setOptionValue(option, gap)
+
+    def load(self, program: Program, kept: Ints, cost: Floats) -> None:
+        """Maximise cost . x over the kept columns, relaxed; rows that cannot bind are left out."""
+        lp = self.highspy.HighsLp()
+        place = np.full(program.columns, -1)
+        place[kept] = np.arange(len(kept))
+        column = place[program.column]
+        used = column >= 0
+        row, column, value = program.row[used], column[used], program.value[used]
+        size = len(program.low)
+        most = np.bincount(row, np.maximum(value, 0), size)
+        binds = (program.low > -np.inf) | (most > program.high)
+        if not binds.all():
+            number = np.cumsum(binds) - 1
+            stay = binds[row]
+            row, column, value = number[row[stay]], column[stay], value[stay]
+        low, high = program.low[binds], program.high[binds]
+        lp.num_col_, lp.num_row_ = len(kept), len(low)
+        lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost[kept], np.zeros(len(kept)), np.ones(len(kept))
+        lp.row_lower_, lp.row_upper_ = low, high
+        lp.sense_ = self.highspy.ObjSense.kMaximize
+        lp.a_matrix_.format_ = self.highspy.MatrixFormat.kRowwise
+        lp.a_matrix_.start_ = np.concatenate([[0], np.bincount(row, minlength=len(low)).cumsum()])
+        lp.a_matrix_.index_, lp.a_matrix_.value_ = column, value
+        # On relaxations of this size presolve costs more than it saves: 2.1 ms against 0.36 on 15 x 20 roles.
+        self.highs.setOptionValue("presolve", "off")
+        self.highs.passModel(lp)
+
+    def branch(self, whole: Ints, start: Floats | None) -> None:
+        """The same model with whole variables, begun at ``start`` and at the relaxation's basis."""
+        self.highs.setOptionValue("presolve", "on")
+        kinds = np.full(len(whole), self.highspy.HighsVarType.kInteger)
+        self.highs.changeColsIntegrality(len(whole), whole.astype(np.int32), kinds)
+        if start is not None:
+            solution = self.highspy.HighsSolution()
+            solution.col_value = start.tolist()
+            self.highs.setSolution(solution)
+
+    def run(self, seconds: float) -> str:
+        """ "optimal", "infeasible" or "stopped"."""
+        # HiGHS counts the time of all runs of one object.
+        self.highs.setOptionValue("time_limit", self.highs.getRunTime() + seconds)
+        self.highs.run()
+        status, names = self.highs.getModelStatus(), self.highspy.HighsModelStatus
+        if status == names.kOptimal:
+            return "optimal"
+        return "infeasible" if status in (names.kInfeasible, names.kUnboundedOrInfeasible) else "stopped"
+
+    def values(self) -> Floats:
+        """Of the kept columns."""
+        return np.array(self.highs.getSolution().col_value)
+
+
+@cache
+def pool(threads: int) -> ThreadPoolExecutor:
+    """Threads that stay, each with its HiGHS object."""
+    return ThreadPoolExecutor(threads, thread_name_prefix="structlearn-ilp")
+
+
+def solver() -> Solver:
+    """This thread's."""
+    if not hasattr(_local, "solver"):
+        _local.solver = Solver()
+    found: Solver = _local.solver
+    return found
