@@ -56,14 +56,20 @@ class Parser:
         self.allowed = torch.tensor([[tag == name for tag in tags] for name in self.names])
         self.roots = found.root_counts > 0
 
-    def pcfg(self, trees: Sequence[Tree]) -> list[Tree]:
-        """Most probable trees; tags are observed."""
+    def scored(self, trees: Sequence[Tree]) -> WeightedCFG:
+        """log P of all trees over the words; tags are observed."""
         words, tags = [t.leaves() for t in trees], [[tag for _, tag in t.pos()] for t in trees]
         lengths = torch.tensor([len(row) for row in words])
-        roots, scores = self.model.root_scores, self.model.rule_scores
-        return self.parse(
-            WeightedCFG(self.grammar, self.model.terms(words, tags), scores, roots, lengths=lengths), trees
-        )
+        scores = self.model.rule_scores, self.model.root_scores
+        return WeightedCFG(self.grammar, self.model.terms(words, tags), *scores, lengths=lengths)
+
+    def uncovered(self, trees: Sequence[Tree]) -> int:
+        """How many sentences have no derivation."""
+        return int(self.scored(trees).max().isneginf().sum())
+
+    def pcfg(self, trees: Sequence[Tree]) -> list[Tree]:
+        """Most probable trees."""
+        return self.parse(self.scored(trees), trees)
 
     def parse(self, structure: WeightedCFG, trees: Sequence[Tree]) -> list[Tree]:
         """Best trees, by glue where the grammar has none."""
