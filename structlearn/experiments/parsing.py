@@ -11,6 +11,7 @@ from structlearn.data.brackets import parse_tree
 from structlearn.data.treebank import read_treebank
 from structlearn.experiments.base import Experiment, Mean, Report, Settings, Table, progress
 from structlearn.experiments.grammars import Parser
+from structlearn.experiments.pictures import bars
 from structlearn.metrics.brackets import bracket_counts
 from structlearn.trees import Tree
 
@@ -111,7 +112,8 @@ def run(settings: Settings) -> Report:
                 found[name + prior].append(evaluate(parser.svm(model, test), test))
     more = clauses(everything, settings.seed)
     tables = [table(found, spent), curve(trees, more, settings.smoke)]
-    return Report(tables, notes(settings, trees, chosen, found, uncovered))
+    told = notes(settings, trees, chosen, found, uncovered)
+    return Report(tables, told, lambda: bars(tables[:1], most=3))
 
 
 def f1(counts: tuple[int, ...]) -> float:
