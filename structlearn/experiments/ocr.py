@@ -64,10 +64,10 @@ def by_loss(loss: Callable[[], nn.Module]) -> Callable[[Batch, int], nn.Module]:
 
 
 def exact(data: Batch, epochs: int) -> nn.Module:
-    """The SVM to a relative gap of 0.5 %."""
-    model = StructuredSVM(
-        ChainMap(PIXELS, LABELS), Hamming(), C=C * len(data.lengths), solver="bcfw", eps=0.1, gap=5e-3
-    )
+    """The SVM to a relative gap of 0.5 %, or 2 % where thousands of words train."""
+    n = len(data.lengths)
+    gap = 5e-3 if n < 2000 else 2e-2
+    model = StructuredSVM(ChainMap(PIXELS, LABELS), Hamming(), C=C * n, solver="bcfw", eps=0.1, gap=gap)
     return model.fit(data.x.double(), data.labels, data.lengths).feature_map_
 
 
@@ -103,7 +103,7 @@ def run(settings: Settings) -> Report:
         small, large, held_out = 2, 1, range(1)
     else:
         everything, folds = read_letters(settings.corpus("ocr"))
-        small, large, held_out = 25, 4, range(10)
+        small, large, held_out = 25, 2, range(10)
     teach, test = (everything.take(at.nonzero().flatten()) for at in (folds == 0, folds != 0))
     rows: list[list[Any]] = []
     letters = int((test.labels != PAD).sum())
@@ -136,9 +136,9 @@ def notes(settings: Settings) -> list[str]:
         return ["generated words stand in for everything"]
     return [
         "there are 55 different words, and those of the test folds occur in training, in both settings",
-        "one objective, C/n = 0.1, nothing tuned; gradient methods by Adam, 25 passes over fold 0 and 4 over nine, "
-        "the exact SVM to a relative gap of 0.5 %; ± of the first table is that of a proportion, letters taken as "
-        "independent; slack rescaling and second order are left out of the second table for time",
+        "one objective, C/n = 0.1, nothing tuned; gradient methods by Adam, 25 passes over fold 0 and 2 over nine, "
+        "the exact SVM to relative gaps of 0.5 % and 2 %; ± of the first table is that of a proportion, letters "
+        "taken as independent; slack rescaling and second order are left out of the second table for time",
     ]
 
 
