@@ -155,6 +155,6 @@ EXPERIMENT = Experiment(
     about="named entities from 300 Spanish sentences: HMM, CRF, perceptron, SVM with a polynomial kernel",
     paper="Altun, Hofmann, Tsochantaridis 2006, tables 1.2 and 1.3",
     corpora=("conll2002",),
-    minutes=6,
+    minutes=10,
     run=run,
 )

@@ -184,6 +184,6 @@ EXPERIMENT = Experiment(
     about="weighted grammars on short sentences: PCFG and SVMs with the 0/1 and the F1 cost",
     paper="Altun, Hofmann, Tsochantaridis 2006, table 1.4",
     corpora=("treebank",),
-    minutes=3,
+    minutes=1,
     run=run,
 )

@@ -14,7 +14,7 @@ from structlearn.viz.base import BLUE, figure
 def bars(tables: Sequence[Table], *, most: int = 6) -> Any:
     """A figure with one panel for each column of numbers, at most ``most``; rows down, intervals as whiskers."""
     panels = [(table, j) for table in tables for j in range(1, len(table.columns)) if _numbers(table, j)][:most]
-    across = min(3, max(1, len(panels)))
+    across = 2 if len(panels) == 4 else min(3, max(1, len(panels)))
     down = max(1, math.ceil(len(panels) / across))
     tallest = max((len(table.rows) for table, _ in panels), default=1)
     drawn = figure(4.2 * across, down * (1.2 + 0.36 * tallest))

@@ -193,6 +193,6 @@ EXPERIMENT = Experiment(
     about="classification into a taxonomy from few examples: flat or shared weights, 0/1 or tree cost",
     paper="Altun, Hofmann, Tsochantaridis 2006, table 1.1",
     corpora=("taxonomy",),
-    minutes=5,
+    minutes=2,
     run=run,
 )
