@@ -103,10 +103,12 @@ def api_pages() -> dict[str, str]:
 def exported(path: Path) -> dict[str, str]:
     """The names ``X`` of ``from module import X as X``, each with its module, and those defined there, in order."""
     found: dict[str, str] = {}
-    for node in ast.parse(path.read_text()).body:
+    tree = ast.parse(path.read_text())
+    for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom) and node.module:
             found |= {item.name: node.module for item in node.names if item.asname == item.name}
-        elif isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
+    for node in tree.body:
+        if isinstance(node, ast.FunctionDef | ast.ClassDef) and not node.name.startswith("_"):
             found[node.name] = ""
     return found
 
