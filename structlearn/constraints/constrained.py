@@ -111,6 +111,7 @@ class Constrained(Structure):
             self.compiled.labels,
             self.compiled.time_limit,
             self.compiled.threads,
+            self.compiled.programs,
         )
         answers = ilp.solve(instances, task)
         chosen = np.full(self.unary.shape[:2], PAD)

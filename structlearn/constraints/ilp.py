@@ -18,6 +18,7 @@ from structlearn.constraints.language import And, Bools, Constraint, Floats, Int
 from structlearn.constraints.program import Program, build
 
 _WHOLE = 1e-6
+_KNOWN = 4096  # some 40 MB of programs of 15 x 20 roles
 
 
 class Instance(NamedTuple):
@@ -38,6 +39,7 @@ class Task(NamedTuple):
     labels: Labels
     time_limit: float
     threads: int = 1
+    programs: dict[tuple[bytes, int, bytes, bool], Program] | None = None  # built before, to be used again
 
 
 class Answer(NamedTuple):
@@ -143,7 +145,7 @@ def _relax(active: Bools, instance: Instance, task: Task, seconds: float, bound:
     chosen = active[len(task.hard) :]
     soft = tuple(s.hard for s, on in zip(task.soft, chosen, strict=True) if on)
     n, c = instance.unary.shape
-    program = build(hard, soft, n, task.labels, instance.spans, transitions=instance.transition is not None)
+    program = _program(active, hard, soft, instance, task)
     cost = program.costs(instance.unary, instance.transition, task.penalties[chosen])
     kept = program.useful(cost)
     kept = kept[np.isfinite(cost[kept])]
@@ -159,6 +161,20 @@ def _relax(active: Bools, instance: Instance, task: Task, seconds: float, bound:
     if (np.abs(values - values.round())[program.whole[kept]] < _WHOLE).all():
         return found._replace(y=_labels(values, kept, n, c), path="optimal", bound=bound)
     return found._replace(path="fractional", bound=bound)
+
+
+def _program(
+    active: Bools, hard: tuple[Constraint, ...], soft: tuple[Constraint, ...], instance: Instance, task: Task
+) -> Program:
+    """Rows do not depend on scores: a sentence that comes again finds its program."""
+    scored, spans = instance.transition is not None, instance.spans
+    key = (active.tobytes(), len(instance.unary), b"" if spans is None else spans.ends.tobytes(), scored)
+    known = {} if task.programs is None else task.programs
+    if key not in known:
+        if len(known) >= _KNOWN:
+            known.clear()
+        known[key] = build(hard, soft, len(instance.unary), task.labels, spans, transitions=scored)
+    return known[key]
 
 
 def _branch_all(
