@@ -17,9 +17,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structlearn.constraints.atoms import Allowed
 from structlearn.constraints.automata import DFA
 from structlearn.constraints.language import Bools, Constraint, Ints, Labels, split, walk
+from structlearn.constraints.lists import Allowed
 from structlearn.constraints.products import combined, marked, minimal, refusing
 from structlearn.constraints.program import Program
 from structlearn.errors import ArgumentError, InferenceError

@@ -8,6 +8,7 @@ score are there on every path; log-partition, marginals, samples and k best on t
 
 from __future__ import annotations
 
+import contextlib
 from functools import cached_property
 from typing import Any, Self
 
@@ -22,7 +23,7 @@ from structlearn.constraints.conflicts import conflict
 from structlearn.constraints.enumerated import EnumeratedChain
 from structlearn.constraints.language import Ints, Spans
 from structlearn.constraints.solution import Solution
-from structlearn.errors import InfeasibleError, InferenceError, ShapeError
+from structlearn.errors import DependencyError, InfeasibleError, InferenceError, ShapeError
 from structlearn.structures.base import PAD, Structure
 from structlearn.structures.chain import ChainPotentials, LinearChain
 from structlearn.structures.counting import CountTable
@@ -146,7 +147,8 @@ class Constrained(Structure):
                 shared = transition.ndim == 2
                 steps = np.broadcast_to(transition, (n - 1, *transition.shape)) if shared else transition[b, : n - 1]
             spans = None if self._spans is None else self._spans.row(b, n)
-            found.append(ilp.Instance(unary[b, :n], steps, spans, None if begin is None else begin[b, :n]))
+            given = None if begin is None or (begin[b, :n] < 0).any() else begin[b, :n]
+            found.append(ilp.Instance(unary[b, :n], steps, spans, given))
         return found
 
     def _best(self) -> tuple[Tensor, Tensor]:
@@ -159,7 +161,10 @@ class Constrained(Structure):
             return
         row, n = rows[0], int(self.mask[rows[0]].sum())
         spans = None if self._spans is None else self._spans.row(row, n)
-        parts = conflict(self.compiled, n, spans, np.isneginf(self.unary[row, :n].detach().cpu().numpy()))
+        forbidden = np.isneginf(self.unary[row, :n].detach().cpu().numpy())
+        parts = None
+        with contextlib.suppress(DependencyError):  # without a solver nobody can say which constraints are to blame
+            parts = conflict(self.compiled, n, spans, forbidden)
         if parts is None:
             remedy = "their potentials are -inf on every allowed output, or time_limit is too short to find one"
             got = f"none for batch rows {rows[:10]}"
