@@ -60,7 +60,9 @@ class Constrained(Structure):
         if penalties is not None and tuple(penalties.shape) != (len(compiled.soft),):
             raise ShapeError("penalties", f"(S,) = ({len(compiled.soft)},)", tuple(penalties.shape), "one a soft part")
         self.chain, self.compiled, self.spans = chain, compiled, spans
-        self.penalties = compiled.penalties.to(chain.unary) if penalties is None else penalties
+        if penalties is None:
+            penalties = compiled.penalties.to(chain.unary) if compiled.soft else chain.unary.new_empty(0)
+        self.penalties = penalties
         self.unary, self.transition, self.start, self.end = chain.unary, chain.transition, chain.start, chain.end
         self.backend = chain.backend
 
@@ -85,7 +87,7 @@ class Constrained(Structure):
 
     @cached_property
     def _spans(self) -> Spans | None:
-        return None if self.spans is None else Spans(self.spans.cpu().numpy().astype(np.int64))
+        return None if self.spans is None else Spans(self.spans.cpu().long().numpy())
 
     @cached_property
     def inner(self) -> AutomatonChain | EnumeratedChain | None:
@@ -108,7 +110,7 @@ class Constrained(Structure):
         task = ilp.Task(
             self.compiled.hard.parts,
             self.compiled.soft,
-            self.penalties.detach().cpu().double().numpy(),
+            self.penalties.detach().cpu().double().numpy() if self.compiled.soft else np.empty(0),
             self.compiled.labels,
             self.compiled.time_limit,
             self.compiled.threads,
@@ -122,10 +124,12 @@ class Constrained(Structure):
             if answer.y is not None:
                 chosen[b, : len(answer.y)] = answer.y
                 values[0, b] = ilp.value(answer.y, instances[b], task)
+            if answer.optimal:
+                values[1, b] = values[0, b]
         score, bound = torch.from_numpy(values).to(self.unary)
         optimal = torch.tensor([answer.optimal for answer in answers], dtype=torch.bool, device=score.device)
         labels = torch.from_numpy(chosen).to(score.device)
-        return Solution(labels, score, tuple(a.path for a in answers), optimal, torch.where(optimal, score, bound))
+        return Solution(labels, score, tuple(a.path for a in answers), optimal, bound)
 
     def _instances(self, start: Tensor | None) -> list[ilp.Instance]:
         unary = self.unary.detach().cpu().double().numpy()

@@ -22,7 +22,7 @@ from structlearn.tags import parse_tags
 
 LABELS = ("no", "close", "open", "both")  # 2 [opens] + [closes]
 NESTED = regular("(no | both | open no* close)*")
-LEAST = (30000, 5000, 1000, 300, 50, 2)  # a feature set is those seen so often in training
+LEAST = (30000, 3000, 300, 30, 2)  # a feature set is those seen so often in training
 BATCH = 32
 _TAGS = parse_tags(["O", "I-NP", "B-NP"], "IOB1")
 _NUMBER = {"O": 0, "I": 1, "B": 2}
