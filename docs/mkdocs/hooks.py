@@ -74,7 +74,7 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
             return match.group()
         found = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         place = PAGES.get(found) or (found.removeprefix("docs/") if found.startswith("docs/") else None)
-        if place is None:
+        if place is None or (ROOT / "docs" / place).is_dir():
             return text
         return f"[{text}]({posixpath.relpath(place, posixpath.dirname(here) or '.')}{anchor or ''})"
 
