@@ -15,7 +15,7 @@ from pathlib import Path
 import torch
 
 from structlearn.experiments.rerank_models import Prepared
-from structlearn.reranking import NBest, TreeKernel, VotingReranker, read_blocks
+from structlearn.reranking import NBest, TreeKernel, VotingReranker, read_blocks, read_jsonl
 from structlearn.reranking.tree_kernel import tree_kernel
 from structlearn.trees import Tree
 
@@ -29,7 +29,7 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--trees", type=int, default=2000, help="trees of the tree kernel")
     parser.add_argument("--slices", type=int, default=20)
     options = parser.parse_args(arguments)
-    lists = read_blocks(options.lists)
+    lists = read_jsonl(options.lists) if ".jsonl" in options.lists.name else read_blocks(options.lists)
     train, test = lists[: options.train], lists[options.train :]
     scoring(train, test, options.slices)
     trees = [tree for item in lists for tree in item.candidates[: 1 + options.trees // len(lists)]]

@@ -33,7 +33,7 @@ def save(task: Any, folder: str | Path) -> Path:
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
     state = checkpoint_state(task)
-    tensors: dict[str, Tensor] = {f"weights.{k}": v.contiguous() for k, v in task.state_dict().items()}
+    tensors: dict[str, Tensor] = {f"weights.{k}": v.detach().clone().contiguous() for k, v in task.state_dict().items()}
     codec = _set_aside(state["task"]["init_args"].pop("codec"), "codec", tensors)
     state["task"] = _set_aside(state["task"], "task", tensors)
     (folder / FILES[0]).write_text(yaml.safe_dump(state, sort_keys=False, allow_unicode=True), encoding="utf-8")
@@ -84,7 +84,7 @@ RENAMED: dict[str, str] = {}
 def _set_aside(description: Any, place: str, tensors: dict[str, Tensor]) -> Any:
     """``description`` with every tensor put into ``tensors`` and its name in its place."""
     if isinstance(description, Tensor):
-        tensors[place] = description.contiguous()
+        tensors[place] = description.detach().clone().contiguous()
         return {"tensor": place}
     if isinstance(description, list):
         return [_set_aside(item, f"{place}.{i}", tensors) for i, item in enumerate(description)]

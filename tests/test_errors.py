@@ -406,3 +406,14 @@ def test_a_failed_call_leaves_no_trace() -> None:
     with pytest.raises(LabelError):
         s.score(torch.full((B, N), 9))
     assert s.score(torch.zeros((B, N), dtype=torch.int64)).tolist() == [0.0, 0.0]
+
+
+@pytest.mark.parametrize("loss", [sl.CRFLoss(), sl.PerceptronLoss(), sl.StructuredHinge(sl.costs.Hamming())])
+def test_a_loss_wants_a_structure(loss: torch.nn.Module) -> None:
+    with pytest.raises(ArgumentError, match=r"structure: expected a structlearn\.Structure, got Tensor; make one"):
+        loss(torch.zeros(2, 3), torch.zeros(2, dtype=torch.int64))
+
+
+def test_planes_of_the_layer_are_sorted_by_example() -> None:
+    with pytest.raises(ArgumentError, match="group: expected examples in rising order"):
+        sl.solvers.SVMLayer()(torch.randn(3, 2), torch.ones(3), torch.tensor([0, 1, 0]), 1.0)

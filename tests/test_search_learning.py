@@ -193,6 +193,17 @@ def test_lattice_equals_viterbi_columns(margin: float) -> None:
         torch.testing.assert_close(torch.autograd.grad(found.value, unary)[0], expected)
 
 
+def test_lattice_over_segments_errs_where_gold_is_not_the_argmax() -> None:
+    segments, transition = torch.randn(6, 5, 3, 2), torch.randn(3, 2)
+    space = ChunkingSpace(segments, transition, lengths=torch.tensor([5, 4, 1, 5, 3, 2]))
+    best = beam_search(space, None, recombine=True).output
+    assert not lattice(space, best).errors.any()
+    other = torch.where(best >= 0, best // 2 * 2 + (best + 1) % 2, best)
+    found = lattice(space, other)
+    assert (found.errors > 0).all()
+    assert float(found.value) < 0
+
+
 def test_lattice_needs_states_with_equal_futures() -> None:
     with pytest.raises(ArgumentError, match=r"space: .*no keys"):
         lattice(Subset(torch.zeros(1, 4)), torch.tensor([[True, True, False, False]]))

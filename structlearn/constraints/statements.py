@@ -114,7 +114,7 @@ _WORDS: dict[str, Any] = {
 
 
 def parse(text: str) -> Constraint:
-    """A constraint from text, as configuration files hold it: calls of the words above joined by & and |."""
+    """A constraint from text, as configuration files hold it: calls of this module's words joined by & and |."""
 
     def read(node: ast.expr) -> Constraint:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):

@@ -52,7 +52,7 @@ class Counted:
 
 
 class Cost(ABC):
-    """Delta(gold, y) >= 0, with Delta(gold, gold) = 0."""
+    """Delta(gold, y) >= 0, (B,), with Delta(gold, gold) = 0; the page of the module says how a cost decomposes."""
 
     binary: ClassVar[bool] = False
 

@@ -10,6 +10,13 @@ from torch import Tensor
 from torch.nn.utils.rnn import pad_sequence
 
 
+class Kept:
+    """Examples as they are, closed to what moves tensors between devices."""
+
+    def __init__(self, examples: Sequence[Any]) -> None:
+        self.examples = examples
+
+
 class Batch(NamedTuple):
     """B examples.
 
@@ -22,6 +29,7 @@ class Batch(NamedTuple):
     lengths: Any  # (B,), a pair of them for alignments, or None
     places: Tensor  # (B,) places of the examples in their data
     share: Tensor  # ()
+    kept: Kept | None = None  # examples that scores need as they are
 
 
 class TokenInputs(NamedTuple):
@@ -32,8 +40,16 @@ class TokenInputs(NamedTuple):
     chars: Tensor | None = None  # (B, N, K) letters of each word, 0 at padding
     features: Tensor | None = None  # (B, N, J) numbers of sparse features, 0 for none
     dense: Tensor | None = None  # (B, N, F)
-    pieces: Tensor | None = None  # (B, T) numbers of subwords
-    first: Tensor | None = None  # (B, N) the first subword of each word
+    tags: Tensor | None = None  # (B, N) numbers of parts of speech
+
+
+def padded_square(charts: Sequence[Tensor], value: float) -> Tensor:
+    """Charts (N_i, N_i) as one tensor (B, N, N)."""
+    n = max((len(chart) for chart in charts), default=0)
+    found = torch.full((len(charts), n, n), value, dtype=charts[0].dtype if charts else torch.int64)
+    for row, chart in zip(found, charts, strict=True):
+        row[: len(chart), : len(chart)] = chart
+    return found
 
 
 def padded(rows: Sequence[Tensor], value: float = 0) -> Tensor:

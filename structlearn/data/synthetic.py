@@ -19,6 +19,7 @@ _WORDS = {
     "IN": ["in", "on", "with", "from", "near", "of", "under"],
     "RB": ["slowly", "often", "here", "today", "again"],
     "CD": ["two", "12", "300", "1987", "seven"],
+    "CC": ["and", "or"],
     "PRP": ["he", "she", "they", "it", "we"],
     ".": [".", "?"],
 }
@@ -33,10 +34,11 @@ _RULES: dict[str, list[tuple[float, tuple[str, ...]]]] = {
         (1.5, ("PRP",)),
         (1.0, ("CD", "NN")),
         (1.2, ("NP", "PP")),
+        (0.6, ("NP", "CC", "NP")),
     ],
     "VP": [
         (3.0, ("VBD", "NP")),
-        (1.0, ("VBD", "NP", "PP")),
+        (2.0, ("VBD", "NP", "PP")),
         (1.5, ("MD", "VB", "NP")),
         (1.0, ("VBD", "RB")),
         (0.7, ("MD", "VB")),
@@ -78,7 +80,7 @@ def _chunked(tree: Tree) -> Sentence:
                 continue
             words.append(child.word)
             pos.append(child.label)
-            outside = child.label in (".", "RB")
+            outside = child.label in (".", "RB", "CC")
             chunks.append("O" if outside else f"{'I' if begun else 'B'}-{phrase}")
             begun = not outside
 

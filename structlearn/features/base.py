@@ -23,7 +23,10 @@ from structlearn.structures.checks import check_label_tensor
 
 
 class FeatureMap(Described, nn.Module, ABC):
-    """x to a :class:`Structure`; a subclass defines ``forward`` and names its head's parameters in ``head``."""
+    """s(y) = <w, Psi(x, y)>: called on x (B, ...) it gives a :class:`Structure`, ``joint`` gives Psi (B, d).
+
+    A subclass defines ``forward`` and names the parameters that s is linear in in ``head``.
+    """
 
     head: tuple[str, ...]
 

@@ -15,7 +15,13 @@ from structlearn.structures import Structure
 
 
 class CRFLoss(nn.Module):
-    """loss = log Z - s(gold) = -log p(gold): conditional log-likelihood."""
+    """loss = log Z - s(gold) = -log p(gold): conditional log-likelihood.
+
+    Called as ``loss(structure, gold)``; () or, with reduction "none", (B,).
+
+    Args:
+        reduction: "mean", "sum" or "none", over the batch.
+    """
 
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()
@@ -24,7 +30,8 @@ class CRFLoss(nn.Module):
 
     def forward(self, structure: Structure, gold: Any) -> Tensor:
         """The loss of ``structure`` for the true outputs ``gold``: (), or (B,) with reduction "none"."""
-        return reduce(structure.log_partition() - gold_scores(structure, gold), self.reduction)
+        gold_score = gold_scores(structure, gold)
+        return reduce(structure.log_partition() - gold_score, self.reduction)
 
 
 class SoftmaxMargin(nn.Module):

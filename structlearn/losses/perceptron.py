@@ -12,7 +12,13 @@ from structlearn.structures import Structure
 
 
 class PerceptronLoss(nn.Module):
-    """loss = max_y s(y) - s(gold) >= 0; its gradient is the perceptron update."""
+    """loss = max_y s(y) - s(gold) >= 0; its gradient is the perceptron update.
+
+    Called as ``loss(structure, gold)``; () or, with reduction "none", (B,).
+
+    Args:
+        reduction: "mean", "sum" or "none", over the batch.
+    """
 
     def __init__(self, *, reduction: Reduction = "mean") -> None:
         super().__init__()
@@ -21,4 +27,5 @@ class PerceptronLoss(nn.Module):
 
     def forward(self, structure: Structure, gold: Any) -> Tensor:
         """The loss of ``structure`` for the true outputs ``gold``: (), or (B,) with reduction "none"."""
-        return reduce((structure.max() - gold_scores(structure, gold)).clamp(min=0.0), self.reduction)
+        gold_score = gold_scores(structure, gold)
+        return reduce((structure.max() - gold_score).clamp(min=0.0), self.reduction)

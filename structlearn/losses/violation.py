@@ -1,4 +1,4 @@
-"""The most violated output (ALGORITHMS §2 and §4).
+"""The most violated output.
 
 With d(y) = s(y) - s(gold) and f(Delta) = Delta, or sqrt(Delta) for the squared penalty,
 
@@ -48,7 +48,9 @@ class Violation:
 def check_options(rescaling: str, inference: str) -> None:
     """Options shared by the loss and the search for violations."""
     if rescaling not in ("margin", "slack"):
-        raise ArgumentError("rescaling", "'margin' or 'slack'", repr(rescaling), "see ALGORITHMS §2")
+        raise ArgumentError(
+            "rescaling", "'margin' or 'slack'", repr(rescaling), "margin adds the cost, slack multiplies by it"
+        )
     if inference not in ("exact", "recursion", "search"):
         raise ArgumentError("inference", "'exact', 'recursion' or 'search'", repr(inference), "use 'exact'")
 
@@ -92,6 +94,9 @@ def objective(delta: Tensor, difference: Tensor, rescaling: str, squared: bool) 
 
 def gold_scores(structure: Structure, gold: Any) -> Tensor:
     """s(gold), which must be finite."""
+    if not isinstance(structure, Structure):
+        remedy = "make one of the scores, e.g. LinearChain(unary, transition)"
+        raise ArgumentError("structure", "a structlearn.Structure", type(structure).__name__, remedy)
     score = structure.score(gold)
     if score.device.type == "cpu" and not torch.compiler.is_compiling() and score.numel():
         structure.require_allowed("gold", gold, score)

@@ -12,7 +12,10 @@ from structlearn.metrics.brackets import BracketScores as BracketScores
 from structlearn.metrics.brackets import bracket_counts as bracket_counts
 from structlearn.metrics.brackets import bracket_scores as bracket_scores
 from structlearn.metrics.brackets import constituents as constituents
+from structlearn.metrics.chosen import ChosenF1 as ChosenF1
 from structlearn.metrics.chunks import ChunkF1 as ChunkF1
 from structlearn.metrics.chunks import ChunkScores as ChunkScores
 from structlearn.metrics.chunks import chunk_scores as chunk_scores
+from structlearn.metrics.mean import Mean as Mean
 from structlearn.metrics.positions import PositionError as PositionError
+from structlearn.metrics.segments import SegmentScore as SegmentScore

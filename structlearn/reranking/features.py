@@ -18,6 +18,7 @@ every difference, and is left out. So scores compare candidates of one list and 
 
 from __future__ import annotations
 
+import zlib
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
@@ -90,6 +91,10 @@ class CandidateFeatures:
     def transform(self, lists: Iterable[NBest]) -> Table:
         """The numbered features of every candidate; those without a number are dropped."""
         return self._table([self._read(item, self.index.get) for item in lists])
+
+    def hashed(self, item: NBest, size: int) -> list[np.ndarray[Any, Any]]:
+        """Features of each candidate as numbers 1..size-1 made from a hash, with repetitions; needs no :meth:`fit`."""
+        return self._read(item, lambda f: 1 + zlib.crc32(repr(f).encode()) % (size - 1))
 
     def _reader(self, item: NBest) -> Any:
         return _Reader(self.families, item)

@@ -124,22 +124,31 @@ def read_jsonl(path: str | Path) -> list[NBest]:
 
 def iter_jsonl(path: str | Path) -> Iterator[NBest]:
     with _open(path, "rt") as file:
-        for number, line in enumerate(file, start=1):
-            if line.strip():
-                yield _parse(line, str(path), number)
+        yield from parse_jsonl(file, str(path))
+
+
+def parse_jsonl(lines: Iterable[str], source: str = "text") -> Iterator[NBest]:
+    """The lists of lines of JSON."""
+    for number, line in enumerate(lines, start=1):
+        if line.strip():
+            yield _parse(line, source, number)
+
+
+def row_of(item: NBest) -> dict[str, Any]:
+    """A list as what its line of JSON holds."""
+    pairs = zip(item.candidates, item.log_probs, strict=True)
+    return {
+        "name": item.name,
+        "gold": None if item.gold is None else item.gold.bracket(),
+        "candidates": [{"log_prob": p, "tree": tree.bracket()} for tree, p in pairs],
+    }
 
 
 def write_jsonl(path: str | Path, lists: Iterable[NBest]) -> None:
-    """Write lists so that :func:`read_jsonl` gives equal ones."""
+    """Write lists so that :func:`read_jsonl` gives the same candidates, numbers and gold."""
     with _open(path, "wt") as file:
         for item in lists:
-            pairs = zip(item.candidates, item.log_probs, strict=True)
-            row: dict[str, Any] = {
-                "name": item.name,
-                "gold": None if item.gold is None else item.gold.bracket(),
-                "candidates": [{"log_prob": p, "tree": tree.bracket()} for tree, p in pairs],
-            }
-            file.write(json.dumps(row, ensure_ascii=False) + "\n")
+            file.write(json.dumps(row_of(item), ensure_ascii=False) + "\n")
 
 
 def read_blocks(path: str | Path) -> list[NBest]:

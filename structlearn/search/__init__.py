@@ -3,6 +3,7 @@
 from structlearn.search.beam import Found as Found
 from structlearn.search.beam import Search as Search
 from structlearn.search.beam import beam_search as beam_search
+from structlearn.search.chain_loss import ChainBeamLoss as ChainBeamLoss
 from structlearn.search.loss import BeamSearchLoss as BeamSearchLoss
 from structlearn.search.queue import Node as Node
 from structlearn.search.queue import best_first as best_first

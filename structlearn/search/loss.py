@@ -19,7 +19,9 @@ from structlearn.search.violations import Violations, laso
 
 
 class BeamSearchLoss(nn.Module):
-    """L above, () for a batch of search problems.
+    """L = (1/B) sum over errors of m - g(best y-good) + g(lowest of the queue), () for a batch of search problems.
+
+    Called as ``loss(space, gold)``; the module's page says what an error is.
 
     Args:
         beam: K.
@@ -44,4 +46,5 @@ class BeamSearchLoss(nn.Module):
         return (self.margin * found.errors.sum() - found.value) / batch_size
 
     def forward(self, space: SearchSpace[Any], gold: Any) -> Tensor:
+        """L, (); ``gold`` in the form that the space takes, (B, ...)."""
         return self.value(self.violations(space, gold), space.batch_size)

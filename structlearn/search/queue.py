@@ -34,6 +34,7 @@ class Node(Generic[S]):
 
     @property
     def f(self) -> Tensor:
+        """g + h, by which nodes are ranked, ()."""
         return self.g + self.h
 
 

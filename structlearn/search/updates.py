@@ -104,14 +104,19 @@ class Update(ABC):
 
 
 class Perceptron(Update):
-    """w <- w + Δ."""
+    """w <- w + Δ, with Δ the y-good features less those that beat them; ``averaged`` gives the mean of all w.
+
+    Args:
+        weights: tensors that require gradients and that the scores are linear in.
+    """
 
     def _move(self, delta: list[_Sparse | None]) -> None:
         self._add(delta, 1.0)
 
 
 class ALMA(Update):
-    """The approximate large margin update, above.
+    """w <- P(w + C k^(-1/2) Δ / |Δ|) for p = 2, the approximate large margin update: k counts updates, P projects onto
+    the unit ball, and while searching y-good hypotheses must win by ``margin`` = (1-α) B k^(-1/2).
 
     Args:
         weights: as for :class:`Update`; they should start within the unit ball.

@@ -163,9 +163,12 @@ def compare(
     margin: float = 0.0,
     recombine: bool = False,
 ) -> Violations:
-    """The best hypothesis against the best y-good one, at one layer an example; see above for which.
+    """Δ = Φ(best y-good hypothesis) - Φ(best hypothesis), at one layer of each example.
 
-    Arguments as for :func:`laso`.
+    Args:
+        space, gold, beam, margin, recombine: as for :func:`laso`.
+        strategy: which layer: "standard" the last, "early" where the last y-good hypothesis falls off, "max_violation"
+            where it is outranked by most; "lattice" is the last against all that outrank it.
     """
     if strategy not in get_args(Strategy):
         raise ArgumentError(

@@ -56,6 +56,7 @@ class Certificate:
 
     @property
     def gap(self) -> float:
+        """primal - dual >= 0."""
         return self.primal - self.dual
 
     @property
@@ -87,6 +88,7 @@ class History:
         return {name: self[name] for name in self.columns}
 
     def state(self) -> list[dict[str, Any]]:
+        """The rows as plain data, as checkpoints hold them."""
         return [asdict(row) for row in self.rows]
 
     def __str__(self) -> str:

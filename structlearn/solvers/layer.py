@@ -24,7 +24,7 @@ RIDGE = 1e-9
 
 
 class SVMLayer(nn.Module):
-    """Planes (m, d) to w* (d,).
+    """w* = argmin_w 1/2 |w|^2 + C/n sum_i max_{p of i} [b_p - <w, a_p>]_+, from planes a (m, d) to w* (d,).
 
     Args:
         penalty: "linear" or "quadratic".
@@ -43,6 +43,8 @@ class SVMLayer(nn.Module):
         if a.dim() != 2 or b.shape != a.shape[:1] or group.shape != a.shape[:1]:
             got = f"{tuple(a.shape)}, {tuple(b.shape)}, {tuple(group.shape)}"
             raise ShapeError("a, b, group", "(m, d), (m,), (m,)", got, "one bound and one example for each plane")
+        if bool((group[1:] < group[:-1]).any()):
+            raise ArgumentError("group", "examples in rising order", group.tolist()[:8], "sort the planes by example")
         group = torch.unique_consecutive(group, return_inverse=True)[1]
         n = int(group[-1]) + 1
         C = torch.as_tensor(C, dtype=torch.float64)

@@ -1,4 +1,4 @@
-"""1-slack cutting planes (ALGORITHMS §3.2): one plane a round, the average over all examples.
+"""1-slack cutting planes (Joachims, Finley and Yu 2009): one plane a round, the average over all examples.
 
     minimise 1/2 |w|^2 + C xi   under   xi >= b_t - <w, a_t> for the planes t = 1..T so far, xi >= 0
 

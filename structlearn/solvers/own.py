@@ -17,7 +17,10 @@ from structlearn.solvers.problem import Found, Problem
 
 
 class OutputSpace(ABC):
-    """One example at a time, in any types: x and y are whatever the methods below agree on."""
+    """Psi(x, y) (d,), Delta(gold, y) and argmax_y <w, Psi(x, y)>: all that :class:`StructuredSVM` needs to train.
+
+    One example at a time, in any types: x and y are whatever the three methods agree on.
+    """
 
     @abstractmethod
     def joint(self, x: Any, y: Any) -> Tensor:

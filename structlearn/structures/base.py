@@ -20,7 +20,7 @@ class Structure(ABC):
     """p(y) = exp(s(y)) / Z over a finite set Y, where s(y) adds up the potentials of the parts of y.
 
     A subclass states Y, its parts and the recurrence in its docstring, names its potentials in ``fields``
-    and defines the abstract queries below; ``max`` and ``entropy`` have defaults in terms of them. Instances
+    and defines the abstract queries below; ``argmax`` and what only some costs need have defaults. Instances
     are immutable. All per-instance results have shape (B,); a forbidden part has potential -inf.
     """
 

@@ -9,7 +9,7 @@ A task is a LightningModule that names each of these in its constructor. Logged:
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import pytorch_lightning as pl
@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.optim import Optimizer
 from torch.optim.lr_scheduler import LRScheduler
-from torchmetrics import MeanMetric, Metric
+from torchmetrics import Metric
 
 from structlearn.costs import Cost
 from structlearn.data.batch import Batch
@@ -26,6 +26,7 @@ from structlearn.descriptions import Described
 from structlearn.errors import ArgumentError
 from structlearn.features import FeatureMap
 from structlearn.losses.named import AnyLossName, loss_by_name
+from structlearn.metrics.mean import Mean
 from structlearn.saving import checkpoint_state
 from structlearn.structures import Structure
 
@@ -82,7 +83,7 @@ class Task(Described, pl.LightningModule, ABC):
         self.optimizer, self.schedule = optimizer, schedule
         # Underscores: Lightning would take "train" or "test" for its own, and the two stages must not share a state.
         self.metrics = nn.ModuleDict({f"{stage}_": metric.clone() for stage in ("val", "test")})
-        self.mean_costs = nn.ModuleDict({f"{stage}_": MeanMetric() for stage in ("val", "test")})
+        self.mean_costs = nn.ModuleDict({f"{stage}_": Mean() for stage in ("val", "test")})
         self._random: Tensor | None = None
 
     def forward(self, batch: Batch) -> Structure:
@@ -102,11 +103,15 @@ class Task(Described, pl.LightningModule, ABC):
     def scored(self, structure: Structure, output: Tensor, batch: Batch) -> tuple[Any, ...]:
         """What ``metric.update`` is called with."""
 
+    def cost_of(self, structure: Structure, output: Tensor, batch: Batch) -> Tensor:
+        """Delta(gold, output), (B,)."""
+        return self.cost(structure, batch.gold, output)
+
     def _evaluate(self, batch: Batch, stage: str) -> None:
         structure = self(batch)
         output = structure.argmax()
         self.metrics[f"{stage}_"].update(*self.scored(structure, output, batch))  # type: ignore[operator]
-        self.mean_costs[f"{stage}_"].update(self.cost(structure, batch.gold, output).double())  # type: ignore[operator]
+        self.mean_costs[f"{stage}_"].update(self.cost_of(structure, output, batch))  # type: ignore[operator]
 
     def _report(self, stage: str) -> None:
         metric, cost = self.metrics[f"{stage}_"], self.mean_costs[f"{stage}_"]
@@ -147,6 +152,14 @@ class Task(Described, pl.LightningModule, ABC):
     @abstractmethod
     def decoded(self, batch: Batch, prediction: Prediction) -> list[dict[str, Any]]:
         """Outputs as people read them, a dict with ``output``, ``score`` and perhaps ``confidence`` an example."""
+
+    def rows(self, outputs: Sequence[Any], prediction: Prediction, confidences: Sequence[Any] | None) -> Any:
+        """Outputs with their scores, and their confidences if there are any."""
+        found = []
+        for i, (output, score) in enumerate(zip(outputs, prediction.score.tolist(), strict=True)):
+            row = {"output": output, "score": score}
+            found.append(row if confidences is None else {**row, "confidence": confidences[i]})
+        return found
 
     def configure_optimizers(self) -> Any:
         optimizer = self.optimizer(self.parameters())

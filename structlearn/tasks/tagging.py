@@ -84,11 +84,13 @@ class Tagging(Task):
         return found.masked_fill(output < 0, 0.0)
 
     def decoded(self, batch: Batch, prediction: Prediction) -> list[dict[str, Any]]:
-        rows = []
-        for i, n in enumerate(batch.lengths.tolist()):
-            found: dict[str, Any] = {"output": self.codec.decode(prediction.output[i], n)}  # type: ignore[attr-defined]
-            found["score"] = float(prediction.score[i])
-            if prediction.confidence is not None:
-                found["confidence"] = [round(p, 6) for p in prediction.confidence[i, :n].tolist()]
-            rows.append(found)
-        return rows
+        lengths = batch.lengths.tolist()
+        outputs = [self.codec.decode(y, n) for y, n in zip(prediction.output, lengths, strict=True)]  # type: ignore[attr-defined]
+        return self.rows(outputs, prediction, by_position(prediction.confidence, lengths))
+
+
+def by_position(confidence: Tensor | None, lengths: list[int]) -> list[list[float]] | None:
+    """Probabilities (B, N) as lists of each example's own length."""
+    if confidence is None:
+        return None
+    return [[round(p, 6) for p in row[:n].tolist()] for row, n in zip(confidence, lengths, strict=True)]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -39,12 +39,15 @@ class Encoded(Dataset[Batch]):
 
 
 class ResumableLoader(DataLoader[Batch]):
-    """A loader that goes on in the middle of an epoch; Lightning keeps its state in checkpoints."""
+    """A loader that goes on in the middle of an epoch; Lightning keeps its state in checkpoints.
 
-    done = 0  # batches of this epoch that training has finished, set by the data module
+    Batches are fetched ahead, so how many of them training has finished is asked of the trainer.
+    """
+
+    finished: Callable[[], int] | None = None
 
     def state_dict(self) -> dict[str, int]:
-        return {"done": self.done}
+        return {"done": self.finished() % max(len(self), 1) if self.finished is not None else 0}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
         assert isinstance(self.sampler, BucketSampler)
@@ -83,7 +86,6 @@ class TaskData(pl.LightningDataModule):
             raise ArgumentError("train", "a file, where there are others", None, "leave all out to generate data")
         self.batch_size, self.limit, self.seed, self.workers = batch_size, examples, seed, workers
         self._encoded: dict[str, Encoded] = {}
-        self._loader: ResumableLoader | None = None
 
     @abstractmethod
     def read(self, path: Path) -> list[Any]:
@@ -135,11 +137,19 @@ class TaskData(pl.LightningDataModule):
         """Batches of a stage; by length, or shuffled for training."""
         data = self.encoded(stage)
         sampler = BucketSampler(data.lengths, self.batch_size, shuffle=shuffle, seed=self.seed)
-        return ResumableLoader(data, batch_size=None, sampler=sampler, num_workers=self.workers)
+        # A generator of its own: an iterator draws a seed, which would move the random numbers of dropout.
+        generator = torch.Generator().manual_seed(self.seed)
+        return ResumableLoader(data, batch_size=None, sampler=sampler, num_workers=self.workers, generator=generator)
 
     def train_dataloader(self) -> ResumableLoader:
-        self._loader = self.loader("train", shuffle=True)
-        return self._loader
+        loader = self.loader("train", shuffle=True)
+        if self.trainer is not None:
+            loader.finished = self._finished
+        return loader
+
+    def _finished(self) -> int:
+        assert self.trainer is not None
+        return self.trainer.fit_loop.epoch_loop.batch_progress.current.processed  # type: ignore[attr-defined]
 
     def val_dataloader(self) -> ResumableLoader:
         return self.loader("validation")

@@ -37,7 +37,7 @@ class JointState(NamedTuple):
 
 
 class JointScores(NamedTuple):
-    """The potentials above; row P of parts of speech and row C of chunk tags stand for the edge of the sentence."""
+    """Potentials of both tags; row P of parts of speech and row C of chunk tags stand for the edge of the sentence."""
 
     pos: Tensor  # (B, N, P)
     chunk: Tensor  # (B, N, C)
@@ -49,7 +49,10 @@ class JointScores(NamedTuple):
 
 
 class JointSpace(SearchSpace[JointState]):
-    """g = the sum of all scores above over 2n+1 steps.
+    """g = sum_n score(p_n) + score(c_n), in 2n+1 steps: p_0, p_1, c_0, p_2, c_1, ..., the edge, c_{n-1}.
+
+    score(p_n) = pos[n, p_n] + pos_pair[p_{n-1}, p_n] + pos_chunk[c_{n-2}, p_n]; score(c_n) = chunk[n, c_n] +
+    chunk_pair[c_{n-1}, c_n] + left[p_{n-1}, p_n, c_n] + right[p_n, p_{n+1}, c_n].
 
     Args:
         scores: the potentials.

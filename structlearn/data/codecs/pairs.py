@@ -1,0 +1,90 @@
+"""Pairs of sequences as letters, and alignments as operations."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from structlearn.data.batch import Batch, TokenInputs, one, padded
+from structlearn.data.codecs.base import Codec
+from structlearn.data.fasta import AlignedPair, parse_fasta
+from structlearn.data.substitution import AMINO_ACIDS
+from structlearn.data.vocabulary import Vocabulary
+from structlearn.errors import FormatError
+from structlearn.structures.base import PAD
+
+
+class EncodedPair(NamedTuple):
+    """Letters (N,) and (M,) as numbers of a vocabulary, and operations."""
+
+    x: Tensor
+    y: Tensor
+    path: Tensor
+
+
+class AligningCodec(Codec):
+    """Pairs of sequences to letters and operations (0 match, 1 consume x, 2 consume y).
+
+    Args:
+        alphabet: the letters; others count as unknown, which is the last letter.
+    """
+
+    formats = ("fasta", "jsonl")
+
+    def __init__(self, alphabet: str = AMINO_ACIDS + "X") -> None:
+        self.alphabet = alphabet
+        self.words = Vocabulary(list(alphabet))
+        self.chars = Vocabulary([])
+
+    def encode(self, examples: Sequence[AlignedPair]) -> list[EncodedPair]:
+        return [
+            EncodedPair(self._letters(p.x), self._letters(p.y), torch.tensor(p.path, dtype=torch.int64))
+            for p in examples
+        ]
+
+    def _letters(self, sequence: str) -> Tensor:
+        numbers = torch.tensor(self.words(sequence.upper()))
+        return numbers.masked_fill(numbers == 1, len(self.alphabet) + 1)
+
+    def collate(self, encoded: Sequence[EncodedPair]) -> Batch:
+        sides = []
+        for side in ([e.x for e in encoded], [e.y for e in encoded]):
+            lengths = torch.tensor([len(s) for s in side])
+            sides.append(TokenInputs(lengths, padded(side)))
+        size = sum(int(side.lengths.max()) for side in sides)
+        gold = torch.full((len(encoded), size), PAD)
+        for row, e in zip(gold, encoded, strict=True):
+            row[: len(e.path)] = e.path
+        both = (sides[0].lengths, sides[1].lengths)
+        return Batch(tuple(sides), gold, both, torch.arange(len(encoded)), one())
+
+    def length(self, encoded: EncodedPair) -> int:
+        return max(len(encoded.x), len(encoded.y))
+
+    def parse(self, text: str, form: str, source: str = "text") -> list[AlignedPair]:
+        """FASTA: records two by two, gaps removed; JSON lines {"x": ..., "y": ...}."""
+        self.check_format(form)
+        if form == "jsonl":
+            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
+            return [AlignedPair("x", "y", row["x"], row["y"], (), ()) for row in rows]
+        records = list(parse_fasta(text, source=source))
+        if len(records) % 2:
+            last = records[-1]
+            raise FormatError(f"{source}:{last.line}", "records two by two", f"{last.name} alone", "add its partner")
+        bare = [(r.name, r.sequence.replace("-", "").replace(".", "")) for r in records]
+        return [AlignedPair(a, b, x, y, (), ()) for (a, x), (b, y) in zip(bare[::2], bare[1::2], strict=True)]
+
+    def render(self, example: AlignedPair, output: list[int], form: str) -> str:
+        first, second, i, j = "", "", 0, 0
+        for operation in output:
+            first += "-" if operation == 2 else example.x[i]
+            second += "-" if operation == 1 else example.y[j]
+            i += operation != 2
+            j += operation != 1
+        if form == "jsonl":
+            return json.dumps({"x": first, "y": second})
+        return f">{example.x_name}\n{first}\n>{example.y_name}\n{second}"
