@@ -78,7 +78,7 @@ def _add_predict(commands: _Commands) -> None:
     found.add_argument("model", type=Path, help="folder written by fit --save_to or structlearn.save, or a checkpoint")
     found.add_argument("input", nargs="?", default="-", help="file, gzipped or not; - reads standard input")
     found.add_argument("--format", help="of the input: conll, text, fasta, brackets, jsonl; by its ending")
-    found.add_argument("--write", help="format of the output; as the input")
+    found.add_argument("--write", help="format of the output; as the input, or jsonl with confidences")
     found.add_argument("--output", type=Path, help="file to write; standard output")
     found.add_argument("--confidences", action="store_true", help="probabilities of the parts, in JSON lines")
     found.add_argument("--batch-size", type=_positive, default=64, help="examples at a time")

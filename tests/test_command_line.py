@@ -79,7 +79,7 @@ def test_predict_reads_standard_input_and_writes_json_with_confidences(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(sys, "stdin", io.StringIO("the dog slept\na house\n"))
-    assert cli.main(["predict", str(model), "--format", "text", "--write", "jsonl", "--confidences"]) == 0
+    assert cli.main(["predict", str(model), "--format", "text", "--confidences"]) == 0
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (len(first["tags"]), len(second["tags"])) == (3, 2)
     assert all(0 < p <= 1 for p in first["confidence"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import importlib
 import os
 import re
 import subprocess
@@ -73,6 +74,21 @@ def test_how_to_pages_name_shapes_and_an_api_that_exists() -> None:
             for part in name.rstrip(".").split("."):
                 found = getattr(found, part, None)
                 assert found is not None, f"{path.name}: there is no sl.{name}"
+
+
+def test_every_public_name_says_what_it_is() -> None:
+    """In its own words: not the signature that a dataclass makes up, and one sentence on its first line or lines."""
+    for init in sorted((ROOT / "structlearn").glob("[a-z]*/__init__.py")):
+        if init.parent.name in ("gpu", "commands"):
+            continue
+        package = importlib.import_module(f"structlearn.{init.parent.name}")
+        for node in ast.walk(ast.parse(init.read_text())):
+            for name in (a.name for a in node.names if a.asname == a.name) if isinstance(node, ast.ImportFrom) else ():
+                found = getattr(package, name)
+                text = (found.__doc__ or "").strip()
+                first = text.split("\n\n")[0]
+                assert not callable(found) or (first and not first.startswith(f"{name}(")), f"{package.__name__}.{name}"
+                assert not callable(found) or first.endswith((".", ":")), f"{package.__name__}.{name}: {first}"
 
 
 def test_site_builds_strictly(tmp_path: Path) -> None:

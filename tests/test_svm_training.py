@@ -198,7 +198,7 @@ def test_kernels_of_classes_and_bad_kernels() -> None:
         sl.StructuredSVM(flat, sl.costs.ZeroOne(), kernel=lambda a, b: a @ b.T + a[:, :1], **options).fit(ring, y)
     with pytest.raises(ArgumentError, match="'linear', 'poly', 'rbf'"):
         sl.StructuredSVM(flat, sl.costs.ZeroOne(), kernel="cosine", **options).fit(ring, y)
-    with pytest.raises(ArgumentError, match="'one_slack' with kernel"):
+    with pytest.raises(ArgumentError, match="'n_slack' or 'one_slack' with kernel"):
         sl.StructuredSVM(flat, sl.costs.ZeroOne(), kernel="rbf", solver="bcfw").fit(ring, y)
 
 

@@ -61,7 +61,7 @@ def run(
     task.confidences = confidences
     form = form or _guess(source, task)
     task.codec.check_format(form)
-    write = write or form
+    write = write or ("jsonl" if confidences else form)
     task.codec.check_format(write)
     text, name = (sys.stdin.read(), "stdin") if source == "-" else (read_text(source), source)
     examples = task.codec.parse(text, form, name)

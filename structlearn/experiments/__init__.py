@@ -13,12 +13,17 @@ if TYPE_CHECKING:
 # In the order of the papers; modules are imported when one is asked for.
 MODULES = {
     "taxonomy": "taxonomy",
+    "ner": "ner",
+    "alignment": "alignment",
+    "parsing": "parsing",
     "rerank": "rerank",
     "laso-chunking": "laso_chunking",
     "laso-joint": "laso_joint",
     "constrained-synthetic": "constrained_synthetic",
     "constrained-np": "constrained_np",
     "constrained-srl": "constrained_srl",
+    "ocr": "ocr",
+    "losses": "losses",
 }
 
 

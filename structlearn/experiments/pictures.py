@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import textwrap
 from collections.abc import Sequence
 from typing import Any
 
@@ -13,7 +14,7 @@ from structlearn.viz.base import BLUE, figure
 def bars(tables: Sequence[Table], *, most: int = 6) -> Any:
     """A figure with one panel for each column of numbers, at most ``most``; rows down, intervals as whiskers."""
     panels = [(table, j) for table in tables for j in range(1, len(table.columns)) if _numbers(table, j)][:most]
-    across = min(3, max(1, len(panels)))
+    across = 2 if len(panels) == 4 else min(3, max(1, len(panels)))
     down = max(1, math.ceil(len(panels) / across))
     tallest = max((len(table.rows) for table, _ in panels), default=1)
     drawn = figure(4.2 * across, down * (1.2 + 0.36 * tallest))
@@ -22,6 +23,9 @@ def bars(tables: Sequence[Table], *, most: int = 6) -> Any:
         ax.axis("off")
     for ax, (table, j) in zip(axes, panels, strict=False):
         _panel(ax, table, j)
+    compared = [ax for ax in axes if len(ax.get_legend_handles_labels()[1]) > 1]
+    if compared:
+        drawn.legend(*compared[0].get_legend_handles_labels(), loc="outside lower center", ncols=2, frameon=False)
     return drawn
 
 
@@ -45,10 +49,9 @@ def _panel(ax: Any, table: Table, j: int) -> None:
     _bars(ax, [p - shift for p in places], ours, height, BLUE, "ours")
     if compared and paper is not None:
         _bars(ax, [p + shift for p in places], paper, height, "0.75", "paper")
-        ax.legend(frameon=False, fontsize=8)
     ax.set_yticks(list(places), [str(row[0]) for row in table.rows], fontsize=8)
     ax.invert_yaxis()
-    ax.set_title(f"{table.title}\n{table.columns[j]}", fontsize=8)
+    ax.set_title("\n".join([*textwrap.wrap(table.title, 48), table.columns[j]]), fontsize=8)
     ax.spines[["top", "right"]].set_visible(False)
     ax.grid(axis="x", color="0.9")
     ax.set_axisbelow(True)

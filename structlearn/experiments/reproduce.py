@@ -108,6 +108,7 @@ def text(cell: Cell, digits: int) -> str:
     if cell is None:
         return "–"
     if isinstance(cell, Mean):
+        digits = 0 if abs(cell.value) >= 1000 else digits
         told = f"{cell.value:,.{digits}f}"
         return told if cell.half is None else f"{told} ± {cell.half:,.{digits}f}"
     if isinstance(cell, int):

@@ -6,6 +6,8 @@ from structlearn.features.base import FeatureMap as FeatureMap
 from structlearn.features.candidates import CandidateMap as CandidateMap
 from structlearn.features.chain import ChainMap as ChainMap
 from structlearn.features.grammar import RuleMap as RuleMap
+from structlearn.features.homologues import Family as Family
+from structlearn.features.homologues import HomologueChoiceMap as HomologueChoiceMap
 from structlearn.features.homologues import HomologueMap as HomologueMap
 from structlearn.features.multiclass import MulticlassMap as MulticlassMap
 from structlearn.features.multiclass import TaxonomyMap as TaxonomyMap

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 
 from structlearn.data.substitution import AMINO_ACIDS, substitution_table
 from structlearn.errors import DTypeError, LabelError, ShapeError
-from structlearn.features.base import FeatureMap
+from structlearn.features.base import FeatureMap, counted, one_output
 from structlearn.ops._register import is_eager
-from structlearn.structures import Alignment
+from structlearn.structures import Alignment, paths
 from structlearn.structures.alignment import Mode
 from structlearn.structures.checks import check_lengths, unpadded
 
@@ -109,6 +109,30 @@ class AlignmentMap(_PairMap):
         by_letter = self.substitution[rows]
         match = by_letter.gather(2, columns[:, None, :].expand(-1, rows.shape[1], -1))
         return self.structure(match, lengths)
+
+    def histograms(self, x: tuple[Tensor, Tensor], y: Tensor, lengths: Lengths = None) -> list[Tensor]:
+        if self.mode != "global":
+            return super().histograms(x, y, lengths)
+        first, second = x
+        (b, size), other = first.shape, second.shape[1]
+        given = (None, None) if lengths is None else lengths
+        n, m = (
+            torch.full((b,), full, device=y.device) if found is None else torch.as_tensor(found, device=y.device)
+            for found, full in zip(given, (size, other), strict=True)
+        )
+        y = one_output(y, (b, size + other), first.device)
+        steps = paths.read(y, n, m)
+        match, gap = (steps.op == paths.MATCH) & steps.real, (steps.op != paths.MATCH) & steps.real
+        letters = self._letters("x[0]", first, given[0]).gather(1, steps.i.clamp(max=size - 1))
+        others = self._letters("x[1]", second, given[1]).gather(1, steps.j.clamp(max=other - 1))
+        shape = self.in_features, self.in_features
+        dtype = self.substitution.dtype
+        pairs = counted(match, letters * self.in_features + others, shape, dtype)
+        if self.gap_open is None:
+            return [pairs, gap.sum(1).to(dtype)]
+        opened = gap.clone()
+        opened[:, 1:] &= steps.op[:, 1:] != steps.op[:, :-1]
+        return [pairs, (gap & ~opened).sum(1).to(dtype), opened.sum(1).to(dtype)]
 
     def _letters(self, name: str, tokens: Tensor, lengths: Tensor | Sequence[int] | None) -> Tensor:
         """Letters with 0 at padded places."""

@@ -15,8 +15,9 @@ import torch
 from torch import Tensor, nn
 
 from structlearn.errors import ArgumentError, DTypeError, LabelError, ShapeError
-from structlearn.features.base import FeatureMap
+from structlearn.features.base import FeatureMap, added_up, counted, one_output
 from structlearn.structures import Grammar, WeightedCFG
+from structlearn.structures.base import PAD
 from structlearn.structures.checks import check_lengths, unpadded
 
 
@@ -69,6 +70,26 @@ class RuleMap(FeatureMap):
         terms = self._observed(x, lengths) if self.head[2] == "preterminal" else self.features(x, 3) @ self.emission.T
         roots = self.root.masked_fill(~self.get_buffer("roots"), float("-inf"))
         return WeightedCFG(self.grammar, terms, self.rule, roots, lengths=lengths)
+
+    def histograms(self, x: Any, y: Tensor, lengths: Any = None) -> list[Tensor]:
+        b, n, p = len(x), y.shape[-1], self.grammar.num_preterminals
+        dtype = self.rule.dtype
+        y = one_output(y, (b, n, n), y.device)
+        sizes = check_lengths("lengths", lengths, b, n, y.device)
+        mask = unpadded(sizes, b, n, y.device)
+        words = y.diagonal(0, 1, 2).masked_fill(~mask, PAD)
+        apart = ~torch.eye(n, dtype=torch.bool, device=y.device) & mask[:, :, None] & mask[:, None, :]
+        used = (apart & (y != PAD)).flatten(1)
+        rules = counted(used, y.clamp(min=0).flatten(1), (self.grammar.num_rules,), dtype)
+        last = (mask.sum(1) - 1).clamp(min=0)
+        top = y[torch.arange(b, device=y.device), 0, last].clamp(min=0)
+        parent = self.grammar.rules.to(y.device)[:, 0]
+        over = torch.where(last > 0, parent[top.clamp(max=len(parent) - 1)], top + self.grammar.num_nonterminals)
+        roots = counted(mask[:, :1], over[:, None], (self.grammar.num_symbols,), dtype)
+        if self.head[2] == "preterminal":
+            return [rules, roots, counted(mask, words.clamp(min=0), (p,), dtype)]
+        phi = self.features(x, 3).masked_fill(~mask[..., None], 0.0)
+        return [rules, roots, added_up(phi, words.clamp(min=0), p)]
 
     def _observed(self, x: Tensor, lengths: Any) -> Tensor:
         """(B, N, P): the weight of each preterminal, -inf where the tag does not allow it."""

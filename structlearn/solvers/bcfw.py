@@ -66,7 +66,7 @@ class BlockFrankWolfe(Solver):
             mean = self.ask(self.mean)
             self.certify(self.mean, float(self.mean @ self.mean), mean.value)
         began = time.perf_counter()
-        self.dual = max(self.dual, self.set.dual(self.w, self.ridge))
+        self.dual = max(self.dual, self.set.dual(float(self.w @ self.w), self.ridge))
         xi = self.set.slacks(self.w, all_planes=False)
         excess = found.value - xi
         self.violation = max(0.0, float(excess.max()))
@@ -74,7 +74,7 @@ class BlockFrankWolfe(Solver):
         self._add(found.take((excess > 1e-3 * self.threshold).nonzero().flatten()))
         self._ascend(self._shuffled(), 1, all_planes=True)
         self.w = self.set.weights()
-        self.dual = max(self.dual, self.set.dual(self.w, self.ridge))
+        self.dual = max(self.dual, self.set.dual(float(self.w @ self.w), self.ridge))
         self.set.prune(PATIENCE)
         self.qp_seconds += time.perf_counter() - began
         return self.violation <= self.threshold and float(self.set.slope.max()) <= self.threshold

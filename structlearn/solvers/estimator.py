@@ -45,7 +45,7 @@ class StructuredSVM:
         solver: "n_slack", "one_slack" or "bcfw".
         qp: "auto", "smo", "qpth", "piqp" or "clarabel", for the duals of the cutting-plane solvers.
         kernel: "poly": (gamma <x, z> + coef0)^degree, "rbf": exp(-gamma |x - z|^2), "linear", or a function
-            k(X, Z) -> (M, N) of rows of Phi; needs solver="one_slack". None takes Phi itself.
+            k(X, Z) -> (M, N) of rows of Phi; needs solver="n_slack" or "one_slack". None takes Phi itself.
         degree, gamma, coef0: of the kernel.
         kernel_megabytes: how much of the Gram matrix over training tokens is kept in memory.
         distributed: every process of the default group has its own examples; needs solver="one_slack".
@@ -174,11 +174,12 @@ class StructuredSVM:
     def _solver(self, problem: Problem) -> Solver:
         limits = Limits(self.eps, self.gap, self.max_rounds, self.max_seconds)
         qps.check_method(self.qp)
-        for name, given in (("kernel", self.kernel is not None), ("distributed", self.distributed)):
-            if given and self.solver != "one_slack":
-                raise ArgumentError(
-                    "solver", f"'one_slack' with {name}", repr(self.solver), "the others step on w itself"
-                )
+        if self.kernel is not None and self.solver == "bcfw":
+            raise ArgumentError("solver", "'n_slack' or 'one_slack' with kernel", "'bcfw'", "it steps on w itself")
+        if self.distributed and self.solver != "one_slack":
+            raise ArgumentError(
+                "solver", "'one_slack' with distributed", repr(self.solver), "the others step on w itself"
+            )
         if self.distributed:
             return DistributedOneSlack(problem, limits, qp=self.qp)
         if self.solver == "n_slack":

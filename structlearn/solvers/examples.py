@@ -77,8 +77,12 @@ def gather(X: Any, y: Any = None, lengths: Any = None) -> Examples:
     """Examples from what users have.
 
     ``X``: a tensor or array (B, ...), or a list with one tensor an example, sequences (N_i, ...) being padded; or,
-    without ``y``, a tuple (x, y) or (x, y, lengths), or a dataset of pairs (x_i, y_i). ``y``: likewise.
+    without ``y``, a tuple (x, y) or (x, y, lengths), or a dataset of pairs (x_i, y_i). ``y``: likewise. Where an input
+    has several parts, ``X`` is a named tuple of tensors (B, ...), or a tuple of more than three without ``y``.
     """
+    if isinstance(X, tuple) and (y is not None or hasattr(X, "_fields") or len(X) > 3):
+        gold = None if y is None else torch.as_tensor(y).long()
+        return Examples(X, gold, None if lengths is None else torch.as_tensor(lengths))
     if y is None and isinstance(X, tuple) and len(X) in (2, 3) and lengths is None:
         X, y, lengths = X if len(X) == 3 else (*X, None)
     elif y is None and not isinstance(X, Tensor | np.ndarray | list | tuple) and hasattr(X, "__getitem__"):

@@ -28,6 +28,8 @@ from structlearn.structures import Categorical, LinearChain, Structure
 
 Kernel = Callable[[Tensor, Tensor], Tensor]
 BLOCK = 512
+# Below this many rows they are read one by one: K is symmetric.
+FEW = 64
 # Eigenvalues of a sample this large show a kernel that is far from positive semi-definite.
 SAMPLE = 256
 
@@ -63,6 +65,13 @@ class GramBlocks:
             self.kept[start] = rows
         return rows
 
+    def rows(self, used: Tensor) -> Tensor:
+        """K[used], (U, T), from the blocks that are kept or afresh."""
+        starts = set((used // BLOCK * BLOCK).tolist())
+        if not starts <= self.kept.keys():
+            return self.kernel(self.points[used], self.points).float()
+        return torch.stack([self.kept[i // BLOCK * BLOCK][i % BLOCK] for i in used.tolist()])
+
     def times(self, beta: Tensor) -> Tensor:
         """K beta, (T, C), for rows of beta that are mostly 0."""
         used = (beta != 0).any(1).nonzero().flatten()
@@ -70,6 +79,8 @@ class GramBlocks:
         if len(used) == 0:
             return out
         few = beta[used]
+        if len(used) <= FEW:
+            return self.rows(used).T.double() @ few
         for start in range(0, len(beta), BLOCK):
             rows = self.block(start)
             out[start : start + BLOCK] = (rows if len(used) == len(beta) else rows[:, used]).double() @ few
@@ -96,6 +107,7 @@ class KernelProblem(StructureProblem):
     """Chains and classes with k in place of the inner product of Phi; vectors are beta (T, C) and transitions."""
 
     ready = False
+    lifts = True
 
     def __init__(
         self,
@@ -191,6 +203,34 @@ class KernelProblem(StructureProblem):
             inside, number * self.labels + terms.offset // width, self.corner + terms.offset - self.labels * width
         )
         return Terms(terms.start, torch.zeros_like(terms.row), offset, terms.coefficient)
+
+    def products(self, some: Terms, others: Terms) -> Tensor:
+        """sum_{t,s} [c = c'] k(x_t, x_s) over the terms of two planes, + equal transitions; (m, M)."""
+        out = torch.zeros(len(others), len(some), dtype=torch.float64)
+
+        def split(terms: Terms) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+            plane = torch.arange(len(terms)).repeat_interleave(terms.start.diff())
+            slot = torch.where(terms.offset < self.corner, terms.offset % self.labels, self.labels)
+            return plane, slot, terms.offset, terms.coefficient
+
+        (p, slot, at, coefficient), (q, other_slot, other_at, other_coefficient) = split(some), split(others)
+        for label in range(self.labels + 1):
+            mine, theirs = slot == label, other_slot == label
+            keys, index = torch.unique(at[mine], return_inverse=True)
+            other_keys, other_index = torch.unique(other_at[theirs], return_inverse=True)
+            if len(keys) == 0 or len(other_keys) == 0:
+                continue
+            if label < self.labels:
+                points = self.points[keys // self.labels], self.points[other_keys // self.labels]
+                K = self.kernel(*points).double()
+            else:
+                K = (keys[:, None] == other_keys).double()
+            left = torch.zeros(len(some), len(keys), dtype=torch.float64)
+            left.index_put_((p[mine], index), coefficient[mine], accumulate=True)
+            # Planes have few terms each: rows of (others, some) are added up term by term.
+            rows = (left @ K).T[other_index] * other_coefficient[theirs, None]
+            out.index_add_(0, q[theirs], rows)
+        return out.T
 
     def total(self, found: Found, weight: Tensor) -> Tensor:
         return self.terms(found).combine(weight, self.rows, self.dim)

@@ -6,6 +6,9 @@
 
 The examples of a round are asked in one batch. ``variant="all"`` re-optimises over all of S, ``"own"`` over the S_i
 that grew, and over all of S in every fifth round. Planes whose alpha stays 0 are dropped.
+
+With a kernel w is beta over (token, label) pairs and products are taken with K w: the Gram matrix of S is built from
+the lifted planes, a column for each one that enters.
 """
 
 from __future__ import annotations
@@ -25,6 +28,8 @@ from structlearn.solvers.solver import Limits, Solver
 
 PATIENCE = 8
 FULL_EVERY = 5
+# Dropping planes from a dense Gram matrix copies it.
+PRUNE_EVERY = 4
 # Between two oracle calls more passes than this gain less than fresh planes would (OCR letters, relative gap 1e-3).
 PASSES = 10
 # Without a box there is no slack to absorb an inexact w: violations of planes in S must vanish.
@@ -34,7 +39,12 @@ LEAST_MARGIN = 1e-6
 
 
 class NSlack(Solver):
-    """``qp="smo"`` steps on w itself and makes no Gram matrix; the others solve the dual over S as a dense QP."""
+    """``qp="smo"`` steps on w itself and makes no Gram matrix; the others solve the dual over S as a dense QP.
+
+    Kernelised problems have no w to step on: theirs is the dense QP, also with "smo".
+    """
+
+    _tensors = (*Solver._tensors, "score")
 
     def __init__(
         self, problem: Problem, limits: Limits, *, qp: str = "auto", variant: Literal["all", "own"] = "all"
@@ -44,9 +54,10 @@ class NSlack(Solver):
             raise ArgumentError("variant", "'all' or 'own'", repr(variant), "'all' re-optimises over all of S")
         qps.check_method(qp)
         self.qp, self.variant = "smo" if qp == "auto" else qp, variant
+        self.score = self.w.clone()  # what the oracle takes: w, or K w
+        self.direct = self.qp == "smo" and not problem.lifts
         self.set = WorkingSet(problem.n, problem.dim, problem.rows)
         self.box, self.ridge = self.formulation.box(self.n), self.formulation.ridge(self.n)
-        self.planes = torch.zeros(0, problem.dim, dtype=torch.float64)
         self.gram = torch.zeros(0, 0, dtype=torch.float64)
         self.generator = torch.Generator().manual_seed(0)
         self.inner = math.inf  # slope left by the last pass over S
@@ -56,9 +67,9 @@ class NSlack(Solver):
         return len(self.set)
 
     def _round(self) -> bool:
-        found = self.ask(self.w)
-        self.certify(self.w, float(self.w @ self.w), found.value)
-        xi = self.set.slacks(self.w)
+        found = self.ask(self.score)
+        self.certify(self.w, float(self.w @ self.score), found.value)
+        xi = self.set.slacks(self.score)
         excess = found.value - xi[found.index]
         self.violation = max(0.0, float(excess.max()))
         fresh = (excess > self.threshold).nonzero().flatten()
@@ -71,11 +82,14 @@ class NSlack(Solver):
         if self.variant == "own" and len(fresh) and (self.rounds + 1) % FULL_EVERY:
             blocks = found.index[fresh].sort().values
         self._optimise(blocks, 10 * PASSES if len(fresh) == 0 else PASSES)
-        self.dual = max(self.dual, self.set.dual(self.w, self.ridge))
+        self.score = self.problem.lift(self.w)
+        self.dual = max(self.dual, self.set.dual(float(self.w @ self.score), self.ridge))
         self._check_separable()
-        kept = self.set.prune(PATIENCE)
-        if self.qp != "smo":
-            self.planes, self.gram = self.planes[kept], self.gram[kept][:, kept]
+        if self.direct:
+            self.set.prune(PATIENCE)
+        elif self.rounds % PRUNE_EVERY == 0:
+            kept = self.set.prune(PATIENCE // PRUNE_EVERY)
+            self.gram = self.gram[kept[:, None], kept]
         self.qp_seconds += time.perf_counter() - began
         return False
 
@@ -85,16 +99,19 @@ class NSlack(Solver):
         first = len(self.set)
         self.set.add(self.problem.terms(found), self.problem.bounds(found), found.cost, found.index)
         self.added += len(found.index)
-        if self.qp != "smo":
-            fresh = self.set.dense(first)
-            cross = fresh @ self.planes.T
-            self.planes = torch.cat([self.planes, fresh])
-            self.gram = torch.cat([torch.cat([self.gram, cross.T], 1), torch.cat([cross, fresh @ fresh.T], 1)])
-        self.note_norm(self.set.squares()[first:], found)
+        if self.direct:
+            self.note_norm(self.set.squares()[first:], found)
+            return
+        if self.problem.lifts:
+            cross = self.problem.products(self.set.terms(first), self.set.terms())
+        else:
+            cross = torch.stack([self.set.dots(plane) for plane in self.set.dense(first)])
+        self.gram = torch.cat([torch.cat([self.gram, cross[:, :first].T], 1), cross])
+        self.note_norm(self.gram.diagonal()[first:], found)
 
     def _optimise(self, blocks: Tensor, passes: int) -> None:
         tolerance = 0.1 * self.threshold
-        if self.qp == "smo":
+        if self.direct:
             free = math.isinf(self.box)
             order = blocks[torch.randperm(len(blocks), generator=self.generator)]
             done = self.set.ascend(
@@ -116,16 +133,18 @@ class NSlack(Solver):
         order = self.set.block.view.argsort(stable=True)
         order = order[mine[self.set.block.view[order]]]
         alpha = self.set.alpha.view
-        outside = alpha.clone()
-        outside[order] = 0.0
-        b = self.set.b.view[order] - self.gram[order] @ outside
+        b = self.set.b.view[order]
+        if len(order) < len(alpha):
+            outside = alpha.clone()
+            outside[order] = 0.0
+            b = b - (self.gram @ outside)[order]
         group = torch.unique_consecutive(self.set.block.view[order], return_inverse=True)[1]
-        program = qps.DualQP(self.gram[order][:, order], b, group, self.box, self.ridge)
+        program = qps.DualQP(self.gram[order[:, None], order], b, group, self.box, self.ridge)
         solution = qps.solve(program, self.qp, start=alpha[order], tolerance=tolerance)
         if not solution.bounded:
             self._inseparable()
         alpha[order] = solution.alpha
-        self.w = alpha @ self.planes
+        self.w = self.set.weights()
         self.inner = tolerance
 
     def _check_separable(self) -> None:
@@ -133,7 +152,7 @@ class NSlack(Solver):
         if self.formulation.penalty != "hard":
             return
         total = float(self.set.alpha.view @ self.set.b.view)
-        if total > 0 and float(self.w.norm()) <= LEAST_MARGIN * total * max(self.largest_norm, 1e-300):
+        if total > 0 and float(self.w @ self.score) <= (LEAST_MARGIN * total * max(self.largest_norm, 1e-300)) ** 2:
             self._inseparable()
 
     def _inseparable(self) -> None:
@@ -145,11 +164,11 @@ class NSlack(Solver):
         )
 
     def state(self) -> dict[str, Any]:
-        dense = {"planes": self.planes.clone(), "gram": self.gram.clone(), "inner": self.inner}
+        dense = {"gram": self.gram.clone(), "inner": self.inner}
         return {**super().state(), **dense, "set": self.set.state(), "generator": self.generator.get_state()}
 
     def load(self, state: dict[str, Any]) -> None:
         super().load(state)
-        self.planes, self.gram, self.inner = state["planes"], state["gram"], state["inner"]
+        self.gram, self.inner = state["gram"], state["inner"]
         self.set.load(state["set"])
         self.generator.set_state(state["generator"])

@@ -265,10 +265,11 @@ class WorkingSet:
         """<w, a_p> for the planes from ``start`` on."""
         return ops.dots(self._planes, start, len(self), w)
 
-    def weights(self, alpha: Tensor | None = None) -> Tensor:
-        """sum_p alpha_p a_p, (d,)."""
+    def weights(self, alpha: Tensor | None = None, start: int = 0, end: int | None = None) -> Tensor:
+        """sum_p alpha_p a_p, (d,), over all planes or those from ``start`` to before ``end``, alpha being theirs."""
         w = torch.zeros(self.dim, dtype=torch.float64)
-        ops.combine(self._planes, 0, len(self), self.alpha.view if alpha is None else alpha.contiguous(), w)
+        end = len(self) if end is None else end
+        ops.combine(self._planes, start, end, self.alpha.view if alpha is None else alpha.contiguous(), w)
         return w
 
     def slacks(self, w: Tensor, blocks: Tensor | None = None, *, all_planes: bool = True) -> Tensor:
@@ -281,22 +282,26 @@ class WorkingSet:
         """Sum of alpha over each block."""
         return torch.zeros(len(self.head), dtype=torch.float64).index_add_(0, self.block.view, self.alpha.view)
 
-    def dual(self, w: Tensor, ridge: float) -> float:
-        """sum b alpha - 1/2 |w|^2 - ridge/2 sum_i (sum of alpha)^2."""
-        value = float(self.b.view @ self.alpha.view) - 0.5 * float(w @ w)
+    def dual(self, square: float, ridge: float) -> float:
+        """sum b alpha - 1/2 |w|^2 - ridge/2 sum_i (sum of alpha)^2, with |w|^2 = ``square``."""
+        value = float(self.b.view @ self.alpha.view) - 0.5 * square
         return value - 0.5 * ridge * float(self.held().square().sum()) if ridge else value
 
     def squares(self) -> Tensor:
         """|a_p|^2 of every plane."""
         return self.gram.view[self.gram_start.view]
 
+    def terms(self, start: int = 0) -> Terms:
+        """The terms of the planes from ``start`` on."""
+        ends = self.term_start.view[start:]
+        first = int(ends[0])
+        row, offset, coefficient = (v.view[first:] for v in (self.term_row, self.term_offset, self.coefficient))
+        return Terms(ends - first, row, offset, coefficient)
+
     def dense(self, start: int = 0) -> Tensor:
         """The planes from ``start`` on as a matrix (m, d)."""
-        out = torch.zeros(len(self) - start, self.dim, dtype=torch.float64)
         one = torch.ones(1, dtype=torch.float64)
-        for p in range(start, len(self)):
-            ops.combine(self._planes, p, p + 1, one, out[p - start])
-        return out
+        return torch.stack([self.weights(one, p, p + 1) for p in range(start, len(self))])
 
     def prune(self, patience: int) -> Tensor:
         """Drops planes whose alpha was 0 for more than ``patience`` calls.

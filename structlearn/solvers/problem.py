@@ -49,6 +49,7 @@ class Problem(ABC):
     dim: int
     formulation: Formulation
     rows: Rows
+    lifts = False  # whether ``lift`` does anything
 
     @abstractmethod
     def oracle(self, w: Tensor, index: Tensor | None = None) -> Found:
@@ -73,6 +74,10 @@ class Problem(ABC):
     def lift(self, v: Tensor) -> Tensor:
         """What <., v> is taken with: v itself, or K v where features are kernelised."""
         return v
+
+    def products(self, some: Terms, others: Terms) -> Tensor:
+        """Inner products of planes, (m, M); only asked where ``lifts``."""
+        raise NotImplementedError
 
     def bounds(self, found: Found) -> Tensor:
         """b of each plane."""

@@ -46,10 +46,19 @@ class DualQP:
         """J with the ridge between variables of one group."""
         if self.ridge == 0:
             return self.gram
-        return self.gram + self.ridge * (self.group[:, None] == self.group)
+        full = self.gram.clone()
+        ends = torch.bincount(self.group).cumsum(0).tolist()
+        for start, end in zip([0, *ends[:-1]], ends, strict=True):
+            full[start:end, start:end] += self.ridge
+        return full
+
+    def held(self, alpha: Tensor) -> Tensor:
+        """Sum of alpha over each group."""
+        return torch.zeros(self.groups, dtype=torch.float64).index_add(0, self.group, alpha)
 
     def dual(self, alpha: Tensor) -> float:
-        return float(self.b @ alpha - 0.5 * alpha @ (self.full_gram() @ alpha))
+        value = self.b @ alpha - 0.5 * alpha @ (self.gram @ alpha)
+        return float(value - 0.5 * self.ridge * self.held(alpha).square().sum() if self.ridge else value)
 
     def primal(self, alpha: Tensor) -> float:
         """The objective of w = sum alpha a with the smallest slacks; "hard": of a multiple of w without violation."""
@@ -67,8 +76,7 @@ class DualQP:
         alpha = alpha.nan_to_num(0.0).clamp(min=0.0)
         if math.isinf(self.box):
             return alpha
-        held = torch.zeros(self.groups, dtype=torch.float64).index_add(0, self.group, alpha)
-        return alpha * (self.box / held.clamp(min=self.box))[self.group]
+        return alpha * (self.box / self.held(alpha).clamp(min=self.box))[self.group]
 
 
 @dataclass(frozen=True)
@@ -122,7 +130,7 @@ def smo(qp: DualQP, start: Tensor, tolerance: float, steps: int = MOST_STEPS) ->
     gram = qp.full_gram().contiguous()
     alpha = start.clone().contiguous()
     slope = qp.b - gram @ alpha
-    held = torch.zeros(qp.groups, dtype=torch.float64).index_add(0, qp.group, alpha)
+    held = qp.held(alpha)
     ends = torch.zeros(qp.groups + 1, dtype=torch.int64)
     ends[1:] = torch.bincount(qp.group, minlength=qp.groups).cumsum(0)
     made = ops.smo(gram, qp.b.contiguous(), ends, alpha, slope, held, box=qp.box, tolerance=tolerance, steps=steps)
