@@ -7,7 +7,7 @@ the end of a segment, or after another type.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -81,6 +81,16 @@ def parse_tags(names: Sequence[str], scheme: Scheme = "BIO") -> Tags:
     numbers = {name: i + 1 for i, name in enumerate(dict.fromkeys(t for t in type_of if t))}
     types = torch.tensor([numbers.get(t, 0) for t in type_of[:-1]])
     return Tags(tuple(names), scheme, types, begins, ends)
+
+
+def whole_scheme(names: Iterable[str], scheme: Scheme) -> set[str]:
+    """``names``, O, and every tag that the scheme has for their types.
+
+    >>> sorted(whole_scheme(["B-NP"], "BIO"))
+    ['B-NP', 'I-NP', 'O']
+    """
+    types = parse_tags(sorted({*names, "O"}), scheme).type_names
+    return {"O", *(f"{prefix}-{kind}" for prefix in _PREFIXES[scheme] for kind in types)}
 
 
 def allowed_transitions(tags: Tags) -> tuple[Tensor, Tensor, Tensor]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from structlearn import encoders, saving, tasks
 from structlearn.commands.predict import predictions, rendered
 from structlearn.data import modules
 from structlearn.descriptions import build, describe
-from structlearn.errors import ArgumentError, FormatError, StructLearnError
+from structlearn.errors import ArgumentError, DependencyError, FormatError, StructLearnError
 from structlearn.losses import LOSS_NAMES
 
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning", "ignore::FutureWarning")
@@ -183,6 +184,28 @@ def test_a_model_of_an_older_version_loads(monkeypatch: pytest.MonkeyPatch) -> N
         task = sl.load(Path(__file__).parent / "fixtures" / "version-0.1" / name)
         (row,) = predictions(task, task.codec.parse("the dog saw Mary .", "text"))
         assert row["output"] == ["B-NP", "I-NP", "B-VP", "B-NP", "O"]
+
+
+def test_a_missing_library_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "transformers", None)
+    with pytest.raises(DependencyError, match=r"transformers: expected an installed package.*structlearn\[text\]"):
+        encoders.HuggingFace(config={"model_type": "bert", "hidden_size": 8})
+
+
+def test_constrained_outputs_keep_the_constraint_where_the_mode_says_so() -> None:
+    data = modules.TaggingData(examples=30)
+    most = {}
+    for mode in ("lo", "l+i", "ibt"):
+        torch.manual_seed(0)
+        task = tasks.Constrained(data.codec, "at_most(1, 'B-NP')", encoders.WordsAndLetters(8, 0), mode=mode)
+        with torch.no_grad():
+            # Ties go to B-NP at every other word.
+            task.feature_map.transition[data.codec.tags.index("O"), data.codec.tags.index("B-NP")] = 1.0
+        assert isinstance(task(next(iter(data.train_dataloader()))), sl.LinearChain) == (mode != "ibt")
+        most[mode] = max(row["output"].count("B-NP") for row in predictions(task.eval(), data.examples("test")))
+    assert most["lo"] > 1
+    assert most["l+i"] <= 1
+    assert most["ibt"] <= 1
 
 
 def test_tags_unknown_to_training_are_told() -> None:

@@ -18,7 +18,7 @@ from structlearn.data.vocabulary import Vocabulary, normal_form
 from structlearn.errors import FormatError, LabelError
 from structlearn.structures import segmentation
 from structlearn.structures.base import PAD
-from structlearn.tags import Scheme, parse_tags
+from structlearn.tags import Scheme, parse_tags, whole_scheme
 
 _LETTERS = 20  # of a word that are read, the first and the last ones
 
@@ -72,8 +72,10 @@ class TaggingCodec(Codec):
         words = Vocabulary.of((normal_form(w) for s in sentences for w in s.words), min_count=min_count)
         chars = Vocabulary.of(c for s in sentences for w in s.words for c in w)
         known = FeatureIndex(token_features(Tokens(sentences))).buckets() if sparse else None
-        tags = sorted({tag for s in sentences for tag in s.chunks}, key=lambda tag: (tag != "O", tag))
-        return cls(tags, words, chars, known, scheme, **options)
+        seen = {tag for s in sentences for tag in s.chunks}
+        # Test data may hold the I of a type of which training data have the B alone.
+        tags = whole_scheme(seen, scheme) if scheme else seen
+        return cls(sorted(tags, key=lambda tag: (tag != "O", tag)), words, chars, known, scheme, **options)
 
     @property
     def num_labels(self) -> int:
