@@ -78,10 +78,12 @@ def test_page_is_written_from_full_runs_only(tmp_path: Path) -> None:
     assert "## taxonomy" not in page.read_text(encoding="utf-8")
     record = json.loads((folder / "taxonomy.json").read_text(encoding="utf-8"))
     (folder / "taxonomy.json").write_text(json.dumps(record | {"smoke": False}), encoding="utf-8")
+    (folder / "taxonomy.md").write_text("What follows from it.\n", encoding="utf-8")
     write_page(page)
     told = page.read_text(encoding="utf-8")
     assert "## taxonomy" in told
     assert "results/taxonomy.png" in told
     assert "| tax Δ |" in told
+    assert "\nWhat follows from it.\n" in told
     assert Report([], []).draw is None
     assert Settings(data=tmp_path).has("taxonomy") is False

@@ -74,7 +74,7 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
             return match.group()
         found = posixpath.normpath(posixpath.join(posixpath.dirname(source), target))
         place = PAGES.get(found) or (found.removeprefix("docs/") if found.startswith("docs/") else None)
-        if place is None:
+        if place is None or (ROOT / "docs" / place).is_dir():
             return text
         return f"[{text}]({posixpath.relpath(place, posixpath.dirname(here) or '.')}{anchor or ''})"
 
@@ -92,9 +92,11 @@ def api_pages() -> dict[str, str]:
         names = exported(folder / "__init__.py")
         modules = [path.stem for path in sorted(folder.glob("[a-z]*.py"))] if not names else []
         entries = [f"::: structlearn.{package}.{name}" for name in names or modules]
+        for inner in sorted(folder.glob("[a-z]*/__init__.py")) if not names else ():
+            entries += [f"::: structlearn.{package}.{inner.parent.name}.{name}" for name in exported(inner)]
         head = f"# structlearn.{package}\n\n{_summary(folder / '__init__.py')}\n\n"
         pages[package] = head + "\n\n".join(entries) + "\n"
-    singles = ("semirings", "errors", "tags", "taxonomy", "brackets", "trees")
+    singles = ("saving", "semirings", "errors", "tags", "taxonomy", "brackets", "trees")
     entries = [f"::: structlearn.{name}" for name in singles]
     pages["modules"] = "# Single modules\n\n" + "\n\n".join(entries) + "\n"
     return pages

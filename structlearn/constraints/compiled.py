@@ -17,10 +17,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from structlearn.constraints.atoms import Allowed
 from structlearn.constraints.automata import DFA
 from structlearn.constraints.language import Bools, Constraint, Ints, Labels, split, walk
+from structlearn.constraints.lists import Allowed
 from structlearn.constraints.products import combined, marked, minimal, refusing
+from structlearn.constraints.program import Program
 from structlearn.errors import ArgumentError, InferenceError
 
 Method = Literal["auto", "automaton", "enumeration", "ilp"]
@@ -73,6 +74,7 @@ class Compiled:
         self.labels = labels if isinstance(labels, Labels) else Labels(labels)
         self.hard, self.soft = split(constraint)
         self.method, self.time_limit, self.threads = method, time_limit, threads
+        self.programs: dict[tuple[bytes, int, bytes, bool], Program] = {}
         self._outputs: dict[int, Ints] = {}
         self._kept: dict[tuple[int, int], Bools] = {}
         if any(part.needs_spans for part in walk(constraint)) and method == "automaton":

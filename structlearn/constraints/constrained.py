@@ -8,6 +8,7 @@ score are there on every path; log-partition, marginals, samples and k best on t
 
 from __future__ import annotations
 
+import contextlib
 from functools import cached_property
 from typing import Any, Self
 
@@ -22,7 +23,7 @@ from structlearn.constraints.conflicts import conflict
 from structlearn.constraints.enumerated import EnumeratedChain
 from structlearn.constraints.language import Ints, Spans
 from structlearn.constraints.solution import Solution
-from structlearn.errors import InfeasibleError, InferenceError, ShapeError
+from structlearn.errors import DependencyError, InfeasibleError, InferenceError, ShapeError
 from structlearn.structures.base import PAD, Structure
 from structlearn.structures.chain import ChainPotentials, LinearChain
 from structlearn.structures.counting import CountTable
@@ -59,7 +60,9 @@ class Constrained(Structure):
         if penalties is not None and tuple(penalties.shape) != (len(compiled.soft),):
             raise ShapeError("penalties", f"(S,) = ({len(compiled.soft)},)", tuple(penalties.shape), "one a soft part")
         self.chain, self.compiled, self.spans = chain, compiled, spans
-        self.penalties = compiled.penalties.to(chain.unary) if penalties is None else penalties
+        if penalties is None:
+            penalties = compiled.penalties.to(chain.unary) if compiled.soft else chain.unary.new_empty(0)
+        self.penalties = penalties
         self.unary, self.transition, self.start, self.end = chain.unary, chain.transition, chain.start, chain.end
         self.backend = chain.backend
 
@@ -84,7 +87,7 @@ class Constrained(Structure):
 
     @cached_property
     def _spans(self) -> Spans | None:
-        return None if self.spans is None else Spans(self.spans.cpu().numpy().astype(np.int64))
+        return None if self.spans is None else Spans(self.spans.cpu().long().numpy())
 
     @cached_property
     def inner(self) -> AutomatonChain | EnumeratedChain | None:
@@ -107,10 +110,11 @@ class Constrained(Structure):
         task = ilp.Task(
             self.compiled.hard.parts,
             self.compiled.soft,
-            self.penalties.detach().cpu().double().numpy(),
+            self.penalties.detach().cpu().double().numpy() if self.compiled.soft else np.empty(0),
             self.compiled.labels,
             self.compiled.time_limit,
             self.compiled.threads,
+            self.compiled.programs,
         )
         answers = ilp.solve(instances, task)
         chosen = np.full(self.unary.shape[:2], PAD)
@@ -120,10 +124,12 @@ class Constrained(Structure):
             if answer.y is not None:
                 chosen[b, : len(answer.y)] = answer.y
                 values[0, b] = ilp.value(answer.y, instances[b], task)
+            if answer.optimal:
+                values[1, b] = values[0, b]
         score, bound = torch.from_numpy(values).to(self.unary)
         optimal = torch.tensor([answer.optimal for answer in answers], dtype=torch.bool, device=score.device)
         labels = torch.from_numpy(chosen).to(score.device)
-        return Solution(labels, score, tuple(a.path for a in answers), optimal, torch.where(optimal, score, bound))
+        return Solution(labels, score, tuple(a.path for a in answers), optimal, bound)
 
     def _instances(self, start: Tensor | None) -> list[ilp.Instance]:
         unary = self.unary.detach().cpu().double().numpy()
@@ -145,7 +151,8 @@ class Constrained(Structure):
                 shared = transition.ndim == 2
                 steps = np.broadcast_to(transition, (n - 1, *transition.shape)) if shared else transition[b, : n - 1]
             spans = None if self._spans is None else self._spans.row(b, n)
-            found.append(ilp.Instance(unary[b, :n], steps, spans, None if begin is None else begin[b, :n]))
+            given = None if begin is None or (begin[b, :n] < 0).any() else begin[b, :n]
+            found.append(ilp.Instance(unary[b, :n], steps, spans, given))
         return found
 
     def _best(self) -> tuple[Tensor, Tensor]:
@@ -158,7 +165,10 @@ class Constrained(Structure):
             return
         row, n = rows[0], int(self.mask[rows[0]].sum())
         spans = None if self._spans is None else self._spans.row(row, n)
-        parts = conflict(self.compiled, n, spans, np.isneginf(self.unary[row, :n].detach().cpu().numpy()))
+        forbidden = np.isneginf(self.unary[row, :n].detach().cpu().numpy())
+        parts = None
+        with contextlib.suppress(DependencyError):  # without a solver nobody can say which constraints are to blame
+            parts = conflict(self.compiled, n, spans, forbidden)
         if parts is None:
             remedy = "their potentials are -inf on every allowed output, or time_limit is too short to find one"
             got = f"none for batch rows {rows[:10]}"

@@ -14,39 +14,16 @@ from typing import NamedTuple
 import numpy as np
 
 from structlearn.constraints.highs import pool, solver
-from structlearn.constraints.language import And, Bools, Constraint, Floats, Ints, Labels, Soft, Spans
+from structlearn.constraints.instances import Answer as Answer
+from structlearn.constraints.instances import Instance as Instance
+from structlearn.constraints.instances import Task as Task
+from structlearn.constraints.instances import in_time, loose_bound
+from structlearn.constraints.instances import value as value
+from structlearn.constraints.language import Bools, Constraint, Floats, Ints, Spans
 from structlearn.constraints.program import Program, build
 
 _WHOLE = 1e-6
-
-
-class Instance(NamedTuple):
-    """One instance without padding: unary (N, C), transitions (N-1, C, C) if any, spans of its own, and a start."""
-
-    unary: Floats
-    transition: Floats | None
-    spans: Spans | None
-    start: Ints | None = None
-
-
-class Task(NamedTuple):
-    """What all instances share: hard and soft conjuncts, penalties (S,), labels, seconds for an instance, threads."""
-
-    hard: tuple[Constraint, ...]
-    soft: tuple[Soft, ...]
-    penalties: Floats
-    labels: Labels
-    time_limit: float
-    threads: int = 1
-
-
-class Answer(NamedTuple):
-    """The best output found, None if there is none or none was found in time; a bound on the best score."""
-
-    y: Ints | None
-    path: str
-    optimal: bool
-    bound: float
+_KNOWN = 4096  # some 40 MB of programs of 15 x 20 roles
 
 
 def solve(instances: Sequence[Instance], task: Task) -> list[Answer]:
@@ -59,7 +36,7 @@ def solve(instances: Sequence[Instance], task: Task) -> list[Answer]:
     active: dict[int, Bools] = {}
     local: dict[int, Ints] = {}
     size = len(task.hard) + len(task.soft)
-    bound = [_loose_bound(instance) for instance in instances]
+    bound = [loose_bound(instance) for instance in instances]
     for i, instance in enumerate(instances):
         best = instance.unary.argmax(1)
         if not len(best):
@@ -89,7 +66,7 @@ def solve(instances: Sequence[Instance], task: Task) -> list[Answer]:
         for i, (y, path, limit, *_) in (relaxed | whole).items():
             bound[i] = limit
             if path == "stopped":
-                answers[i] = _in_time(y, instances[i], task, limit)
+                answers[i] = in_time(y, instances[i], task, limit)
             elif y is None:
                 answers[i] = Answer(None, "milp" if i in branched else "lp", True, -np.inf)
             else:
@@ -143,7 +120,7 @@ def _relax(active: Bools, instance: Instance, task: Task, seconds: float, bound:
     chosen = active[len(task.hard) :]
     soft = tuple(s.hard for s, on in zip(task.soft, chosen, strict=True) if on)
     n, c = instance.unary.shape
-    program = build(hard, soft, n, task.labels, instance.spans, transitions=instance.transition is not None)
+    program = _program(active, hard, soft, instance, task)
     cost = program.costs(instance.unary, instance.transition, task.penalties[chosen])
     kept = program.useful(cost)
     kept = kept[np.isfinite(cost[kept])]
@@ -159,6 +136,20 @@ def _relax(active: Bools, instance: Instance, task: Task, seconds: float, bound:
     if (np.abs(values - values.round())[program.whole[kept]] < _WHOLE).all():
         return found._replace(y=_labels(values, kept, n, c), path="optimal", bound=bound)
     return found._replace(path="fractional", bound=bound)
+
+
+def _program(
+    active: Bools, hard: tuple[Constraint, ...], soft: tuple[Constraint, ...], instance: Instance, task: Task
+) -> Program:
+    """Rows do not depend on scores: a sentence that comes again finds its program."""
+    scored, spans = instance.transition is not None, instance.spans
+    key = (active.tobytes(), len(instance.unary), b"" if spans is None else spans.ends.tobytes(), scored)
+    known = {} if task.programs is None else task.programs
+    if key not in known:
+        if len(known) >= _KNOWN:
+            known.clear()
+        known[key] = build(hard, soft, len(instance.unary), task.labels, spans, transitions=scored)
+    return known[key]
 
 
 def _branch_all(
@@ -210,41 +201,3 @@ def _start_values(y: Ints | None, program: Program, kept: Ints) -> Floats | None
     full[np.arange(program.parts) * program.count + y] = 1.0
     values: Floats = full[kept]
     return values if values.sum() == program.parts else None
-
-
-def _loose_bound(instance: Instance) -> float:
-    """Every part and every pair at its best."""
-    bound = instance.unary.max(1).sum()
-    if instance.transition is not None and instance.transition.size:
-        bound += instance.transition.max((1, 2)).sum()
-    return float(bound)
-
-
-def value(y: Ints, instance: Instance, task: Task) -> float:
-    """s(y), penalties included."""
-    t = np.arange(len(y))
-    total = instance.unary[t, y].sum()
-    if instance.transition is not None:
-        total += instance.transition[t[:-1], y[:-1], y[1:]].sum()
-    for penalty, soft in zip(task.penalties, task.soft, strict=True):
-        if not soft.hard.satisfied(y[None], task.labels, instance.spans)[0]:
-            total -= penalty
-    return float(total)
-
-
-def _in_time(found: Ints | None, instance: Instance, task: Task, bound: float) -> Answer:
-    """The best allowed one of what the solver found, the start and constant outputs, improved part by part."""
-    hard, (n, c) = And(task.hard), instance.unary.shape
-    tries = [np.full(n, label) for label in range(c)]
-    tries += [y for y in (found, instance.start, instance.unary.argmax(1)) if y is not None]
-    good = hard.satisfied(np.stack(tries), task.labels, instance.spans)
-    known = [y for y, ok in zip(tries, good, strict=True) if ok and np.isfinite(value(y, instance, task))]
-    if not known:
-        return Answer(None, "stopped", False, bound)
-    best = max(known, key=lambda y: value(y, instance, task))
-    for t in np.argsort(instance.unary[np.arange(n), best] - instance.unary.max(1)):
-        changed = np.repeat(best[None], c, 0)
-        changed[:, t] = np.arange(c)
-        allowed = changed[hard.satisfied(changed, task.labels, instance.spans)]
-        best = max([best, *allowed], key=lambda y: value(y, instance, task))
-    return Answer(best, "stopped", False, bound)

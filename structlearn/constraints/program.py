@@ -9,6 +9,7 @@ scores transitions, for pairs of neighbouring labels.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
@@ -54,32 +55,38 @@ class Program:
         u in its place breaks nothing. Labels that every row treats alike are told apart by what they earn only.
         """
         n, c = self.parts, self.count
-        rest = np.arange(n * c, self.columns)
         if len(self.low) * n * c > _PRUNE_ENTRIES:
             return np.arange(self.columns)
+        kinds, lighter = self._kinds
+        scores = cost[: n * c].reshape(n, c)
+        chosen = np.empty((n, len(kinds)), dtype=np.int64)
+        for kind, alike in enumerate(kinds):
+            chosen[:, kind] = alike[scores[:, alike].argmax(1)] if len(alike) > 1 else alike[0]
+        part = np.arange(n)[:, None]
+        earns = scores[part, chosen]
+        better = (earns[:, :, None] > earns[:, None, :]) | (
+            (earns[:, :, None] == earns[:, None, :]) & (chosen[:, :, None] < chosen[:, None, :])
+        )
+        needed = ~(lighter & better).any(1)
+        kept = np.sort((part * c + chosen)[needed])
+        return np.concatenate([kept, np.arange(n * c, self.columns)])
+
+    @cached_property
+    def _kinds(self) -> tuple[list[Ints], Bools]:
+        """Labels that every row treats alike, and whether a kind loads no row more than another, (N, kinds, kinds)."""
+        n, c = self.parts, self.count
         dense = np.zeros((len(self.low), self.columns))
         dense[self.row, self.column] = self.value
         load = dense[n:, : n * c].reshape(-1, n, c)  # the first N rows say that a part has one label
         fixed = (self.low[n:] > -np.inf) & (self.high[n:] < np.inf)
         load = np.concatenate([load, -load[fixed]])
-        scores = cost[: n * c].reshape(n, c)
         seen: dict[bytes, int] = {}
         columns = np.ascontiguousarray(load.reshape(-1, c).T)
-        kinds = np.array([seen.setdefault(column.tobytes(), len(seen)) for column in columns])
-        number = len(seen)
-        chosen = np.empty((n, number), dtype=np.int64)
-        for kind in range(number):
-            alike = np.flatnonzero(kinds == kind)
-            chosen[:, kind] = alike[scores[:, alike].argmax(1)]
-        part = np.arange(n)[:, None]
-        earns, loads = scores[part, chosen], load[:, part, chosen]  # (N, kinds), (rows, N, kinds)
-        lighter = (loads[..., :, None] <= loads[..., None, :]).all(0)  # (N, u, v)
-        better = (earns[..., :, None] > earns[..., None, :]) | (
-            (earns[..., :, None] == earns[..., None, :]) & (chosen[..., :, None] < chosen[..., None, :])
-        )
-        needed = ~(lighter & better).any(1)
-        kept = np.sort((part * c + chosen)[needed])
-        return np.concatenate([kept, rest])
+        numbers = np.array([seen.setdefault(column.tobytes(), len(seen)) for column in columns])
+        kinds = [np.flatnonzero(numbers == kind) for kind in range(len(seen))]
+        loads = load[:, :, [alike[0] for alike in kinds]]
+        lighter = np.asarray((loads[..., :, None] <= loads[..., None, :]).all(0))
+        return kinds, lighter
 
 
 class ProgramBuilder:

@@ -12,9 +12,10 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from structlearn.constraints.atoms import Allowed, Implies, Key, Linear, NoOverlap, Sense
+from structlearn.constraints.atoms import Implies, Key, Linear, NoOverlap, Sense
 from structlearn.constraints.automata import DFA
 from structlearn.constraints.language import And, Constraint, Label, LabelSet, Soft, label_tuple
+from structlearn.constraints.lists import Allowed
 from structlearn.constraints.sequences import Regular, Transition
 from structlearn.errors import ArgumentError
 

@@ -108,6 +108,6 @@ EXPERIMENT = Experiment(
     about="chunking by segments: LaSO beside early update, standard perceptron and semi-CRF; beams 1, 5, 10, 25",
     paper="Daumé and Marcu 2005, chunking",
     corpora=("conll2000",),
-    minutes=10,
+    minutes=6,
     run=run,
 )

@@ -74,6 +74,6 @@ EXPERIMENT = Experiment(
     about="parts of speech and chunks together: LaSO, max-violation, early and standard updates; beams 1, 5, 10, 25",
     paper="Daumé and Marcu 2005, joint tagging and chunking",
     corpora=("conll2000",),
-    minutes=5,
+    minutes=3,
     run=run,
 )

@@ -205,6 +205,6 @@ EXPERIMENT = Experiment(
     about="n-best lists of an outside parser and of an own grammar reranked by voting over pairs; learning curve",
     paper="Shen and Joshi 2003, tables 1 and 2",
     corpora=("nbest", "treebank"),
-    minutes=10,
+    minutes=5,
     run=run,
 )

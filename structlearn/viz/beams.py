@@ -28,7 +28,7 @@ def beam_lattice(
     """Layers of example ``row`` from left to right, the best hypothesis of each on top, lines to where they come from.
 
     The best path is drawn thick. If the search knows gold, a hypothesis that can still reach it is a green square with
-    a double frame; others are round. What led nowhere is pale.
+    a thick frame; others are round. What led nowhere is pale.
 
     Args:
         search: one that was run, ``Search(space, beam, gold=gold).run()``.
