@@ -147,6 +147,6 @@ EXPERIMENT = Experiment(
     about="handwritten letters: independent classes, CRF, hinges, exact SVM, second order",
     paper="the corpus of Taskar, Guestrin, Koller 2003; no table of the five papers",
     corpora=("ocr",),
-    minutes=5,
+    minutes=3,
     run=run,
 )
