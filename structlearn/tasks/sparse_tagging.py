@@ -11,6 +11,7 @@ from torchmetrics import Metric
 from structlearn.costs import Cost
 from structlearn.data.batch import Batch
 from structlearn.data.codecs.base import Codec
+from structlearn.errors import ArgumentError
 from structlearn.features import SparseChainMap
 from structlearn.solvers.sparse_steps import SparseSteps, plan
 from structlearn.tasks.base import Loss
@@ -49,6 +50,10 @@ class SparseTagging(Tagging):
 
     def configure_optimizers(self) -> None:
         return None
+
+    def on_fit_start(self) -> None:
+        if self.trainer.world_size > 1:
+            raise ArgumentError("trainer.devices", "one process", self.trainer.world_size, "use tasks.Tagging for more")
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         total = max(int(self.trainer.estimated_stepping_batches), 1)
