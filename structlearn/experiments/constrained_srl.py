@@ -170,6 +170,6 @@ EXPERIMENT = Experiment(
     about="semantic roles with structural constraints: LO, L+I and IBT over growing feature sets",
     paper="Punyakanok, Roth, Yih, Zimak 2005, figure 3",
     corpora=("propbank",),
-    minutes=10,
+    minutes=13,
     run=run,
 )
