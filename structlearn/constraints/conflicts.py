@@ -10,7 +10,7 @@ from torch import Tensor
 
 from structlearn.constraints import ilp
 from structlearn.constraints.compiled import Compiled
-from structlearn.constraints.language import And, Bools, Constraint, Labels, Soft, Spans
+from structlearn.constraints.language import And, Bools, Constraint, Floats, Labels, Soft, Spans
 
 
 def conflict(compiled: Compiled, n: int, spans: Spans | None, forbidden: Bools) -> list[Constraint] | None:
@@ -31,7 +31,7 @@ def conflict(compiled: Compiled, n: int, spans: Spans | None, forbidden: Bools) 
     return parts
 
 
-def _possible(parts: Sequence[Constraint], scores: np.ndarray, compiled: Compiled, spans: Spans | None) -> bool:
+def _possible(parts: Sequence[Constraint], scores: Floats, compiled: Compiled, spans: Spans | None) -> bool:
     instance = ilp.Instance(scores, None, spans)
     task = ilp.Task(tuple(parts), (), np.empty(0), compiled.labels, float("inf"))
     return ilp.solve([instance], task)[0].y is not None
