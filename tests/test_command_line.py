@@ -100,6 +100,14 @@ def test_predict_tells_what_is_wrong_with_a_line(
     assert "format: expected one of" in capsys.readouterr().err
 
 
+def test_predict_does_not_take_a_line_of_text_for_columns(
+    model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO("the dog that slept has a house\n"))
+    assert cli.main(["predict", str(model)]) == 2
+    assert "--format text" in capsys.readouterr().err
+
+
 def test_solve_prints_a_certificate_and_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = ROOT / "configs" / "letters" / "linear-crf.yaml"
     text = config.read_text() + "\n"

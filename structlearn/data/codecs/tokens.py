@@ -138,6 +138,9 @@ class TaggingCodec(Codec):
 
     def _unlabelled(self, columns: list[list[str]]) -> Sentence:
         """A sentence without gold; the last of several columns is dropped if it holds tags."""
+        if len(columns) > 4 and len(columns[0]) == 1:
+            line = " ".join(column[0] for column in columns)
+            raise FormatError("format", "one word a line", f"a line of {len(columns)}: {line!r}", "--format text")
         if len(columns) > 1 and not set(columns[-1]) - set(self.tags):
             columns = columns[:-1]
         return Sentence(columns[0], columns[1] if len(columns) > 1 else [""] * len(columns[0]), [])
