@@ -37,6 +37,12 @@ CASES: dict[str, Case] = {
     "sparse tagging": Case(
         lambda **o: modules.TaggingData(sparse=True, **o), lambda c, **o: tasks.Tagging(c, **o), "f1", True
     ),
+    "constrained": Case(
+        modules.TaggingData,
+        lambda c, **o: tasks.Constrained(c, "implies('B-VP', 'B-NP')", _bilstm(), mode="ibt", **o),
+        "f1",
+        True,
+    ),
     "letters": Case(modules.LetterData, lambda c, **o: tasks.Tagging(c, encoders.Dense(128), **o), "error", False),
     "segmentation": Case(modules.SegmentationData, lambda c, **o: tasks.Segmentation(c, _bilstm(), **o), "f1", True),
     "classification": Case(

@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import ArgumentError, ShapeError
+from structlearn.structures.base import recordable, recording
 from structlearn.structures.chain import ChainPotentials, LinearChain
 from structlearn.structures.expanded import ExpandedChain
 
@@ -63,7 +64,11 @@ class DFA:
     @cached_property
     def expansion(self) -> Expansion:
         """The pairs of a label and a state, on the CPU."""
-        following = self.next
+        # Kept from call to call: what torch.inference_mode makes could not be used in training afterwards.
+        with recording():
+            return self._expand(recordable(self.next))
+
+    def _expand(self, following: Tensor) -> Expansion:
         # Only pairs that some step leads to; label 0 without a state stands for what the automaton refuses.
         reached = [
             (c, q) for c in range(following.shape[1]) for q in sorted({int(r) for r in following[:, c] if r >= 0})
