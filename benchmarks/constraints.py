@@ -8,14 +8,11 @@ All calls take turns; a time is the median of a call, scores to labels, everythi
 beside it, for a busy machine stretches the clock's.
 """
 
-import argparse
 import itertools
-import json
 import statistics
 import time
 from collections import Counter
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -192,19 +189,10 @@ def _bars(found: dict[str, Any]) -> list[Bar]:
 
 def main() -> None:
     """Measure in a worker process, print the tables and write constraints.md."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.constraints", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small batch, few samples: does it run, not how fast")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the Markdown table")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--threads", type=int, default=1, help="threads of torch")
-    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.worker:
-        process.set_threads(options.threads)
-        options.out.write_text(json.dumps(_work(options.quick)))
+    options, work = process.measured("benchmarks.constraints", __doc__, _work, threads=1, results=RESULTS)
+    if work is None:
         return
-    flags = ["--worker", *(["--quick"] if options.quick else [])]
-    found: dict[str, Any] = process.run("benchmarks.constraints", flags, threads=options.threads)
+    found: dict[str, Any] = work
     paths = ", ".join(f"{count} {path}" for path, count in found["paths"].items())
     lines = [
         f"# Constrained inference: {PARTS} candidates × {ROLES} roles, and chains {CHAIN}",

@@ -4,10 +4,7 @@ Every contestant does forward and backward on the same ragged batch (32,50,10), 
 the values of the ways to the same loss are compared: exact counting, lambda-search and the reference must agree.
 """
 
-import argparse
-import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import torch
@@ -111,19 +108,10 @@ def _bars(ms: dict[str, float]) -> list[Bar]:
 
 def main() -> None:
     """Measure in a worker process, print the tables and write losses.md."""
-    parser = argparse.ArgumentParser(prog="python -m benchmarks.losses", description=__doc__)
-    parser.add_argument("--quick", action="store_true", help="a small batch, few samples: does it run, not how fast")
-    parser.add_argument("--results", type=Path, default=RESULTS, help="folder for the Markdown table")
-    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--threads", type=int, default=2, help="threads for everybody")
-    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.worker:
-        process.set_threads(options.threads)
-        options.out.write_text(json.dumps(_work(options.quick)))
+    options, work = process.measured("benchmarks.losses", __doc__, _work, threads=2, results=RESULTS)
+    if work is None:
         return
-    flags = ["--worker", *(["--quick"] if options.quick else [])]
-    ms: dict[str, float] = process.run("benchmarks.losses", flags, threads=options.threads)
+    ms: dict[str, float] = work
     shape = QUICK_SHAPE if options.quick else SHAPE
     lines = [
         f"# Losses on a chain {shape}, Hamming cost, float32, threads: {options.threads}",

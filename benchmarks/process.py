@@ -1,5 +1,6 @@
 """Worker processes: thread counts must be set before libraries load, and peak memory needs a process of its own."""
 
+import argparse
 import ctypes
 import gc
 import json
@@ -48,6 +49,25 @@ def run(module: str, arguments: Sequence[str], *, threads: int, plain_malloc: bo
         variables = environment(threads, plain_malloc=plain_malloc)
         subprocess.run(command, cwd=ROOT, env=variables, check=True)
         return json.loads(out.read_text())
+
+
+def measured(
+    module: str, about: str | None, work: Callable[[bool], Any], *, threads: int, results: Path
+) -> tuple[argparse.Namespace, Any]:
+    """Command line of a study with one worker: its options, and what `work(quick)` gave there; None in the worker."""
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=about)
+    parser.add_argument("--quick", action="store_true", help="a small batch, few samples: does it run, not how fast")
+    parser.add_argument("--results", type=Path, default=results, help="folder for the Markdown table")
+    parser.add_argument("--worker", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--threads", type=int, default=threads, help="threads for everybody")
+    parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        set_threads(options.threads)
+        options.out.write_text(json.dumps(work(options.quick)))
+        return options, None
+    flags = ["--worker", *(["--quick"] if options.quick else [])]
+    return options, run(module, flags, threads=options.threads)
 
 
 def _status(key: str) -> int:

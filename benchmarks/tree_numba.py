@@ -105,6 +105,24 @@ def span_partition_both(spans):  # type: ignore[no-untyped-def]
     return log_z, gradient
 
 
+@numba.njit(cache=True)
+def _read_tree(label, cut, chart):  # type: ignore[no-untyped-def]
+    """Writes the labels of the tree that the cuts (N,N) describe into its chart (N,N)."""
+    n = len(chart)
+    first = np.empty(2 * n, dtype=np.int32)
+    last = np.empty(2 * n, dtype=np.int32)
+    first[0], last[0], size = 0, n - 1, 1
+    while size > 0:
+        size -= 1
+        i, j = first[size], last[size]
+        chart[i, j] = label[i, j]
+        if i < j:
+            k = cut[i, j]
+            first[size], last[size] = i, k
+            first[size + 1], last[size + 1] = k + 1, j
+            size += 2
+
+
 @numba.njit(parallel=True, cache=True)
 def span_argmax(spans, pad):  # type: ignore[no-untyped-def]
     """Charts (B,N,N) of the best trees: maxima, with labels and cuts kept for every span."""
@@ -131,18 +149,7 @@ def span_argmax(spans, pad):  # type: ignore[no-untyped-def]
                     cut[i, j] = at
                     top += most
                 best[i, j] = top
-        first = np.empty(2 * n, dtype=np.int32)
-        last = np.empty(2 * n, dtype=np.int32)
-        first[0], last[0], size = 0, n - 1, 1
-        while size > 0:
-            size -= 1
-            i, j = first[size], last[size]
-            chart[b, i, j] = label[i, j]
-            if i < j:
-                k = cut[i, j]
-                first[size], last[size] = i, k
-                first[size + 1], last[size + 1] = k + 1, j
-                size += 2
+        _read_tree(label, cut, chart[b])
     return chart
 
 
@@ -174,16 +181,5 @@ def span_argmax_both(spans, pad):  # type: ignore[no-untyped-def]
                     top += most
                 best[i, j] = top
                 by_end[j, i] = top
-        first = np.empty(2 * n, dtype=np.int32)
-        last = np.empty(2 * n, dtype=np.int32)
-        first[0], last[0], size = 0, n - 1, 1
-        while size > 0:
-            size -= 1
-            i, j = first[size], last[size]
-            chart[b, i, j] = label[i, j]
-            if i < j:
-                k = cut[i, j]
-                first[size], last[size] = i, k
-                first[size + 1], last[size + 1] = k + 1, j
-                size += 2
+        _read_tree(label, cut, chart[b])
     return chart
