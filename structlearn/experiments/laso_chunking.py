@@ -6,12 +6,14 @@ from typing import Any
 
 from structlearn.experiments.base import Experiment, Report, Settings, Table
 from structlearn.experiments.search_runs import (
+    PASSES,
+    SHARE,
     Plan,
     choose_epochs,
     columns,
     corpora,
+    learners_and_beams,
     measure,
-    outcomes,
     prepare,
     row,
     train,
@@ -19,8 +21,6 @@ from structlearn.experiments.search_runs import (
 from structlearn.experiments.semi_crf import semi_crf
 
 MOST = 8  # passes that fit into five minutes of one core
-SHARE = 8  # learners are compared, and passes chosen, on one in so many of the training sentences
-PASSES = 3
 
 
 def learners(passes: int) -> list[Plan]:
@@ -40,14 +40,10 @@ def run(settings: Settings) -> Report:
     part = prepare("chunking", sentences[: len(sentences) // SHARE])
     test = prepare("chunking", held, part)
     plans = learners(passes)
-    found = outcomes("chunking", part, test, plans, settings.seed)
+    rows, beams = learners_and_beams("chunking", part, test, plans, settings.seed)
     exact = semi_crf(part, test, passes, seed=settings.seed)
     crf = Plan("semi-CRF, exact", epochs=passes)
-    rows = [row(plan, outcome) for plan, outcome in zip(plans, found, strict=True)]
     rows.append([*row(crf, exact)[:1], None, *row(crf, exact)[2:]])
-    widths = [Plan("LaSO, ALMA", beam=beam, epochs=passes) for beam in (1, 5, 25)]
-    wide = outcomes("chunking", part, test, widths, settings.seed)
-    beams = sorted([rows[0], *(row(p, o) for p, o in zip(widths, wide, strict=True))], key=lambda cells: cells[1])
 
     most = Plan("LaSO, ALMA", epochs=2 if settings.smoke else MOST)
     inner, outer = sentences[: len(sentences) // SHARE], sentences[-(len(sentences) // 10) :]

@@ -5,10 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from structlearn.experiments.base import Experiment, Report, Settings, Table
-from structlearn.experiments.search_runs import Plan, columns, corpora, outcomes, prepare, row
-
-SHARE = 8  # one in so many of the training sentences
-PASSES = 3
+from structlearn.experiments.search_runs import PASSES, SHARE, Plan, columns, corpora, learners_and_beams, prepare
 
 
 def learners(passes: int) -> list[Plan]:
@@ -29,10 +26,7 @@ def run(settings: Settings) -> Report:
     part = prepare("joint", sentences[: len(sentences) // SHARE])
     test = prepare("joint", held, part)
     plans = learners(passes)
-    rows = [row(p, o) for p, o in zip(plans, outcomes("joint", part, test, plans, settings.seed), strict=True)]
-    widths = [Plan("LaSO, ALMA", beam=beam, epochs=passes) for beam in (1, 5, 25)]
-    wide = outcomes("joint", part, test, widths, settings.seed)
-    beams = sorted([rows[0], *(row(p, o) for p, o in zip(widths, wide, strict=True))], key=lambda cells: cells[1])
+    rows, beams = learners_and_beams("joint", part, test, plans, settings.seed)
     size = f"{len(sentences) // SHARE:,} of {len(sentences):,} training sentences"
     tables = [
         Table(f"learners, {size}", columns("joint"), rows),

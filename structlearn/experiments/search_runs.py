@@ -25,6 +25,10 @@ from structlearn.search.updates import Update
 Task = Literal["chunking", "joint"]
 
 
+SHARE = 8  # learners are compared, and passes chosen, on one in so many of the training sentences
+PASSES = 3
+
+
 class Plan(NamedTuple):
     """One learner: its name in tables, when and how it updates, the beam K of training and decoding, passes."""
 
@@ -186,3 +190,14 @@ def outcomes(task: Task, corpus: Any, test: Any, plans: Sequence[Plan], seed: in
         found.append(measure(task, model, test, plan.beam, seconds))
         print(f"{task}: {plan.name}, beam {plan.beam}: F {found[-1].f1:.2f}, {seconds:.0f} s of CPU", flush=True)
     return found
+
+
+def learners_and_beams(
+    task: Task, corpus: Any, test: Any, plans: Sequence[Plan], seed: int
+) -> tuple[list[list[Any]], list[list[Any]]]:
+    """Rows of all learners, and of the first of them at beams 1, 5, its own and 25."""
+    rows = [row(plan, found) for plan, found in zip(plans, outcomes(task, corpus, test, plans, seed), strict=True)]
+    widths = [plans[0]._replace(beam=beam) for beam in (1, 5, 25)]
+    wide = outcomes(task, corpus, test, widths, seed)
+    beams = [rows[0], *(row(plan, found) for plan, found in zip(widths, wide, strict=True))]
+    return rows, sorted(beams, key=lambda cells: cells[1])
