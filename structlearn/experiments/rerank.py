@@ -212,8 +212,8 @@ def notes(settings: Settings, seconds: float) -> list[str]:
         "split by document, with about a thirtieth of the training sentences: differences from its figures say little",
         "slices, C, passes, λ, β and γ were chosen on training lists by out-of-fold votes, by the same folds for all "
         "linear models (the tree kernel: on one fold); over all lists this was done afresh for every fold of documents",
-        f"which features, shapes and C are tried at all goes back to trials on the lists before {TEST}, the features and "
-        "narrow slices also to trials in which scores of the later ones were seen; all lists are tested by folds",
+        f"which features, shapes and C are tried at all goes back to trials on the lists before {TEST}, features and "
+        "narrow slices also to trials in which scores of the later ones were seen; the folds test on all of them",
         f"own lists: a PCFG of section 01, gold parts of speech, sentences of section 00 of at most {LONGEST} words, "
         f"parsed in {seconds:.0f} s of CPU",
         "p: paired bootstrap, one-sided, over first best; intervals are its 95 %",
