@@ -76,8 +76,8 @@ class SearchSpace(ABC, Generic[S]):
         """Scores (B, K, A) of all operators, -inf where one does not apply; goals have none.
 
         All states are of one layer, goals of earlier ones aside. With reach 1 a layer may have fewer operators, the
-        first of A. ``advance`` and ``y_good`` are called likewise; ``score`` takes states of any layers, so a space
-        that relies on one layer here defines it too.
+        first of A. ``advance`` and ``y_good`` are called likewise if the reach is 1, else with states of any layers;
+        ``score`` always takes states of any layers, so a space that relies on one layer here defines it too.
         """
 
     @abstractmethod
