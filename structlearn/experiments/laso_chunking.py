@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 from structlearn.experiments.base import Experiment, Report, Settings, Table
+from structlearn.experiments.kept import Kept
 from structlearn.experiments.search_runs import (
     PASSES,
     Plan,
@@ -38,12 +40,16 @@ def run(settings: Settings) -> Report:
     some, rest = held_out(sentences)
     inner = prepare("chunking", some)
     outer = prepare("chunking", rest, inner)
-    curves = [curve("chunking", inner, outer, plan, settings.seed) for plan in plans]
+    kept = Kept(settings, EXPERIMENT.name)
+    curves: list[list[float]] = []
+    for plan in plans:
+        watch = partial(curve, "chunking", inner, outer, plan, settings.seed)
+        curves.append(kept.part(f"choice, {plan._replace(runs=1)}, seed {settings.seed}", watch))
     chosen = [plan._replace(epochs=f.index(max(f)) + 1) for plan, f in zip(plans, curves, strict=True)]
 
     whole = prepare("chunking", sentences)
     final = prepare("chunking", test, whole)
-    rows, beams = learners_and_beams("chunking", whole, final, chosen, settings.seed)
+    rows, beams = learners_and_beams("chunking", whole, final, chosen, settings.seed, kept)
     crf = Plan("semi-CRF, exact", epochs=plans[0].epochs)
     exact = row(crf, [semi_crf(whole, final, crf.epochs, seed=settings.seed)])
     rows.append([exact[0], None, *exact[2:]])
@@ -57,7 +63,7 @@ def run(settings: Settings) -> Report:
             [[str(i), *scores] for i, scores in enumerate(zip(*curves, strict=True), 1)],
         ),
     ]
-    return Report(tables, notes(settings), lambda: draw(plans, curves, rows, beams))
+    return Report(tables, notes(settings) + kept.close(), lambda: draw(plans, curves, rows, beams))
 
 
 def notes(settings: Settings) -> list[str]:

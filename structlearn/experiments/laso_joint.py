@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from structlearn.experiments.base import Experiment, Report, Settings, Table
+from structlearn.experiments.kept import Kept
 from structlearn.experiments.search_runs import PASSES, Plan, columns, corpora, height, learners_and_beams, prepare
 
 
@@ -24,13 +25,15 @@ def run(settings: Settings) -> Report:
     sentences, held = corpora(settings)
     whole = prepare("joint", sentences)
     test = prepare("joint", held, whole)
-    rows, beams = learners_and_beams("joint", whole, test, learners(1 if settings.smoke else PASSES), settings.seed)
+    kept = Kept(settings, EXPERIMENT.name)
+    plans = learners(1 if settings.smoke else PASSES)
+    rows, beams = learners_and_beams("joint", whole, test, plans, settings.seed, kept)
     size = f"all {len(sentences):,} training sentences"
     tables = [
         Table(f"learners, {size}", columns("joint"), rows),
         Table(f"beams, {size}", columns("joint"), beams),
     ]
-    return Report(tables, notes(settings), lambda: draw(rows, beams))
+    return Report(tables, notes(settings) + kept.close(), lambda: draw(rows, beams))
 
 
 def notes(settings: Settings) -> list[str]:

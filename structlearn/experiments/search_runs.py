@@ -16,6 +16,7 @@ from torch import nn
 
 from structlearn.data.conll import Sentence, read_conll2000
 from structlearn.experiments.base import Mean, Settings
+from structlearn.experiments.kept import Kept
 from structlearn.metrics.chunks import chunk_scores
 from structlearn.search import ALMA, Perceptron, beam_search, compare, laso
 from structlearn.search.chunker import ChunkCorpus, ChunkScorer
@@ -30,7 +31,8 @@ PASSES = 5  # as many as keep every learner within five minutes of one core
 class Plan(NamedTuple):
     """One learner: its name in tables, when and how it updates, the beam K of training and decoding, passes.
 
-    The first ``skip`` passes do not count in the average of the weights; ``runs`` differ in the order of sentences.
+    The first ``skip`` passes do not count in the average of the weights; ``runs`` differ in the order of sentences;
+    ``B`` is that of ALMA.
     """
 
     name: str
@@ -41,6 +43,7 @@ class Plan(NamedTuple):
     batch: int = 16
     skip: int = 1
     runs: int = 1
+    B: float | None = None
 
 
 class Outcome(NamedTuple):
@@ -96,7 +99,7 @@ def train(
     """A model with averaged weights, and CPU seconds. ``after`` each pass gets its number and the model so far."""
     model: nn.Module = ChunkScorer(corpus) if task == "chunking" else JointScorer(corpus)
     weights = list(model.parameters())
-    update: Update = ALMA(weights) if plan.update == "alma" else Perceptron(weights)
+    update: Update = ALMA(weights, B=plan.B) if plan.update == "alma" else Perceptron(weights)
     draw, seconds = torch.Generator().manual_seed(seed), 0.0
     for epoch in range(1, plan.epochs + 1):
         began = time.process_time()
@@ -177,12 +180,16 @@ def curve(task: Task, inner: Any, outer: Any, plan: Plan, seed: int = 0) -> list
 
 def row(plan: Plan, found: Sequence[Outcome]) -> list[Any]:
     """A learner's row under :func:`columns`, means over its runs."""
-    mean = Outcome(*(None if v[0] is None else Mean.of(v).value for v in zip(*found, strict=True)))  # type: ignore[type-var]
-    pos = [] if mean.pos is None else [mean.pos]
-    speed = int(round(mean.tokens / max(mean.decode, 1e-9), -2))
+
+    def mean(name: str) -> float:
+        return Mean.of([getattr(outcome, name) for outcome in found]).value
+
+    pos = [] if found[0].pos is None else [mean("pos")]
+    speed = int(round(mean("tokens") / max(mean("decode"), 1e-9), -2))
     each = ", ".join(f"{outcome.f1:.2f}" for outcome in found)
-    scores = [mean.precision, mean.recall, Mean.of([outcome.f1 for outcome in found]), each]
-    return [plan.name, plan.beam, plan.epochs, *pos, *scores, round(mean.train, 1), round(mean.decode, 2), speed]
+    scores = [mean("precision"), mean("recall"), Mean.of([outcome.f1 for outcome in found]), each]
+    seconds = [round(mean("train"), 1), round(mean("decode"), 2)]
+    return [plan.name, plan.beam, plan.epochs, *pos, *scores, *seconds, speed]
 
 
 def columns(task: Task) -> list[str]:
@@ -192,27 +199,32 @@ def columns(task: Task) -> list[str]:
     return ["learner", "beam", "passes", *pos, *scores, "train, CPU s", "decode, CPU s", "decode, tokens/s"]
 
 
-def outcomes(task: Task, corpus: Any, test: Any, plan: Plan, seed: int) -> list[Outcome]:
-    """Trained on one corpus and measured on the other, with the beam of training, in as many runs as planned."""
-    found = []
-    for run in range(seed, seed + plan.runs):
-        model, seconds = train(task, corpus, plan, run)
-        found.append(measure(task, model, test, plan.beam, seconds))
-        print(f"{task}: {plan.name}, beam {plan.beam}: F {found[-1].f1:.2f}, {seconds:.0f} s of CPU", flush=True)
+def outcome(task: Task, corpus: Any, test: Any, plan: Plan, seed: int) -> Outcome:
+    """Trained on one corpus and measured on the other, with the beam of training."""
+    model, seconds = train(task, corpus, plan, seed)
+    found = measure(task, model, test, plan.beam, seconds)
+    print(f"{task}: {plan.name}, beam {plan.beam}, seed {seed}: F {found.f1:.2f}, {seconds:.0f} s of CPU", flush=True)
     return found
 
 
 def learners_and_beams(
-    task: Task, corpus: Any, test: Any, plans: Sequence[Plan], seed: int
+    task: Task, corpus: Any, test: Any, plans: Sequence[Plan], seed: int, kept: Kept
 ) -> tuple[list[list[Any]], list[list[Any]]]:
     """Rows of all learners, and of single runs of the first of them at beams 1, 5, its own and 25."""
-    found = [outcomes(task, corpus, test, plan, seed) for plan in plans]
-    rows = [row(plan, some) for plan, some in zip(plans, found, strict=True)]
-    beams = [row(plans[0], found[0][:1])]
-    for beam in (1, 5, 25):
-        plan = plans[0]._replace(beam=beam, runs=1)
-        beams.append(row(plan, outcomes(task, corpus, test, plan, seed)))
-    return rows, sorted(beams, key=lambda cells: cells[1])
+
+    def one(plan: Plan, seed: int) -> Outcome:
+        plan = plan._replace(runs=1)
+        return Outcome(*kept.part(f"{plan}, seed {seed}", lambda: outcome(task, corpus, test, plan, seed)))
+
+    found: dict[str, list[Outcome]] = {plan.name: [] for plan in plans}
+    for run in range(max(plan.runs for plan in plans)):
+        for plan in plans:
+            if run < plan.runs:
+                found[plan.name].append(one(plan, seed + run))
+    rows = [row(plan, found[plan.name]) for plan in plans]
+    wide = [plans[0]._replace(beam=beam) for beam in (1, 5, 25)]
+    beams = [row(plan, [one(plan, seed)]) for plan in wide]
+    return rows, sorted([row(plans[0], found[plans[0].name][:1]), *beams], key=lambda cells: cells[1])
 
 
 def height(cell: Any) -> float:

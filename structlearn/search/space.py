@@ -32,6 +32,8 @@ def take(state: S, index: Tensor) -> S:
 
 
 def _spread(index: Tensor, x: Tensor) -> Tensor:
+    if x.dim() == 2:
+        return index
     return index.view(*index.shape, *[1] * (x.dim() - 2)).expand(*index.shape, *x.shape[2:])
 
 
@@ -109,7 +111,7 @@ class SearchSpace(ABC, Generic[S]):
 
     def ahead(self, state: S) -> Tensor | None:
         """h of the states that operators lead to, (B, K, A)."""
-        if self.heuristic(self.initial()) is None:
+        if type(self).heuristic is SearchSpace.heuristic or self.heuristic(self.initial()) is None:
             return None
         b, k = state[0].shape[:2]
         index = torch.arange(k, device=state[0].device).repeat_interleave(self.operators).expand(b, -1)
