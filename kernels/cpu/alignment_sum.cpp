@@ -69,7 +69,7 @@ class BackSweep {
   }
 
   bool block(int64_t k, Record& record) {
-    const Steps steps(*p_, k, 1);
+    const Steps steps(*p_, k * L, 1);
     std::swap(below_, top_);
     if (p_->low > -p_->n - p_->m) top_.reset(p_->m);  // in a band some columns stay unvisited
     start_block(steps);

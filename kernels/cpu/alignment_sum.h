@@ -189,7 +189,7 @@ class SumSweep {
   // Runs block k from the row of nodes in front of it to the one behind it, and fetches block `next` into the
   // cache; false: not representable.
   bool block(int64_t k, int64_t next, const T* in_my, const T* in_x, const T* in_e, T* out_my, T* out_x, T* out_e, StepRecord<T, Affine>* record) {
-    const Steps steps(*p_, k, 1);
+    const Steps steps(*p_, k * L, 1);
     const int64_t i0 = steps.i0, begin = steps.begin;
     in_my_ = in_my, in_x_ = in_x, in_e_ = in_e, out_my_ = out_my, out_x_ = out_x, out_e_ = out_e;
     if (record) record->reset(begin, steps.count());
