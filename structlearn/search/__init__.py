@@ -4,6 +4,7 @@ from structlearn.search.beam import Found as Found
 from structlearn.search.beam import Search as Search
 from structlearn.search.beam import beam_search as beam_search
 from structlearn.search.chain_loss import ChainBeamLoss as ChainBeamLoss
+from structlearn.search.comparison import compare as compare
 from structlearn.search.loss import BeamSearchLoss as BeamSearchLoss
 from structlearn.search.queue import Node as Node
 from structlearn.search.queue import best_first as best_first
@@ -17,6 +18,5 @@ from structlearn.search.spaces.tagging import TaggingSpace as TaggingSpace
 from structlearn.search.updates import ALMA as ALMA
 from structlearn.search.updates import Perceptron as Perceptron
 from structlearn.search.violations import Violations as Violations
-from structlearn.search.violations import compare as compare
 from structlearn.search.violations import laso as laso
 from structlearn.search.violations import lattice as lattice

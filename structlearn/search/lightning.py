@@ -15,9 +15,10 @@ import torch
 from torch import Tensor, nn
 
 from structlearn.search.beam import beam_search
+from structlearn.search.comparison import compare
 from structlearn.search.loss import BeamSearchLoss
 from structlearn.search.updates import ALMA, Perceptron, Update
-from structlearn.search.violations import Violations, compare, laso, lattice
+from structlearn.search.violations import Violations, laso, lattice
 
 
 class _Searching(pl.LightningModule):
