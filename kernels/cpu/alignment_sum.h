@@ -222,8 +222,9 @@ class SumSweep {
     const int64_t r = L - 1 - (p_->n - 1) % L;
     return Wide::of(double(s_.my[r]) + (Affine ? double(s_.x[r]) : 0.0), e_[r]);
   }
-  // Node (i, 0): only X.
-  Wide column(int64_t i) const { return Wide::of(double(column_.data[i]), column_e_[i]); }
+  // Node (i, 0), only X: times 2 to the exponent.
+  T column(int64_t i) const { return column_.data[i]; }
+  Int column_exponent(int64_t i) const { return column_e_[i]; }
 
  private:
   struct State {
