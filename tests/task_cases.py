@@ -37,6 +37,12 @@ CASES: dict[str, Case] = {
     "sparse tagging": Case(
         lambda **o: modules.TaggingData(sparse=True, **o), lambda c, **o: tasks.Tagging(c, **o), "f1", True
     ),
+    "sparse steps": Case(
+        lambda **o: modules.TaggingData(sparse=True, **o),
+        lambda c, optimizer=None, **o: tasks.SparseTagging(c, step=0.3, **o),  # its steps are its own
+        "f1",
+        True,
+    ),
     "constrained": Case(
         modules.TaggingData,
         lambda c, **o: tasks.Constrained(c, "implies('B-VP', 'B-NP')", _bilstm(), mode="ibt", **o),

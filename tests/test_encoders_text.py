@@ -120,7 +120,7 @@ def test_words_outside_the_vocabulary_keep_their_own_pieces_in_training_and_pred
 
 def test_inputs_that_no_tokenizer_can_cut_are_refused(folder: Path) -> None:
     encoder = encoders.HuggingFace(folder)
-    with pytest.raises(ArgumentError, match="x.text: expected the words themselves"):
+    with pytest.raises(ArgumentError, match=r"x\.text: expected the words themselves"):
         encoder(TokenInputs(torch.tensor([2]), torch.tensor([[2, 3]])))
     long = Kept([["word"] * 600])
     with pytest.raises(ArgumentError, match="at most 512 pieces a sentence, got 1200"):

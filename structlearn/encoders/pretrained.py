@@ -52,7 +52,7 @@ class HuggingFace(Encoder):
 
     def forward(self, x: TokenInputs) -> Tensor:
         assert x.words is not None
-        b, n = x.words.shape
+        n = x.words.shape[1]
         if self.tokenizer is None:
             mask = torch.arange(n, device=x.words.device) < x.lengths[:, None]
             return self.model(input_ids=x.words, attention_mask=mask.long()).last_hidden_state
