@@ -106,10 +106,23 @@ def test_the_whole_step_compiles(loss: Any) -> None:
     torch.nn.init.normal_(task.feature_map.emission)
     batch = next(iter(data.train_dataloader()))
     eager = torch.autograd.grad(task.objective(batch), list(task.parameters()))
-    compiled = torch.compile(task.objective, backend="aot_eager")
+    compiled = torch.compile(task.objective, backend="aot_eager", fullgraph=True)
     found = torch.autograd.grad(compiled(batch), list(task.parameters()))
     for a, b in zip(found, eager, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_a_step_compiled_by_inductor_trains_to_the_same_weights() -> None:
+    def trained(compiled: bool) -> torch.Tensor:
+        torch.manual_seed(0)
+        data = modules.LetterData(examples=12, batch_size=4)
+        task = tasks.Tagging(data.codec, encoders.Dense(128))
+        if compiled:
+            task.objective = torch.compile(task.objective, dynamic=True)  # type: ignore[method-assign]
+        trainer(max_epochs=2).fit(task, data)
+        return weights(task)
+
+    torch.testing.assert_close(trained(True), trained(False), atol=1e-5, rtol=1e-4)
 
 
 def test_sparse_steps_are_adagrad_on_the_whole_table() -> None:

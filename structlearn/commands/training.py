@@ -34,11 +34,19 @@ class TrainingCommand(LightningCLI):
             "--save_to", type=str | None, default=None, help="folder for the trained model, for predict"
         )
         parser.add_argument("--threads", type=int | None, default=None, help="of torch; all cores if not given")
+        parser.add_argument(
+            "--compile", type=bool, default=False, help="the training step as one graph of torch.compile"
+        )
 
     def before_instantiate_classes(self) -> None:
         threads = self._get(self.config, "threads")
         if threads:
             torch.set_num_threads(threads)
+
+    def before_fit(self) -> None:
+        if self._get(self.config, "compile"):
+            # Lengths change from batch to batch: one graph for all of them.
+            self.model.objective = torch.compile(self.model.objective, dynamic=True)
 
     def after_fit(self) -> None:
         folder = self._get(self.config, "save_to")
