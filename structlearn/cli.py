@@ -86,14 +86,18 @@ def _add_predict(commands: _Commands) -> None:
 
 
 def _add_solve(commands: _Commands) -> None:
-    found = _command(commands, "solve", "train a structured SVM exactly, with a certificate", _solve)
-    found.add_argument("--config", type=Path, help="configuration as of fit: data, and the task whose map is trained")
-    found.add_argument("--solver", choices=("n_slack", "one_slack", "bcfw"), default="one_slack", help="algorithm")
-    found.add_argument("--rescaling", choices=("margin", "slack"), default="margin", help="of the loss")
-    found.add_argument("--penalty", choices=("linear", "quadratic", "hard"), default="linear", help="of violations")
-    found.add_argument("--C", type=float, default=1.0, help="weight of violations")
-    found.add_argument("--eps", type=float, default=1e-2, help="violation that may be left")
-    found.add_argument("--max-rounds", type=_positive, default=1000, help="limit")
+    found = _command(commands, "solve", "train a structured SVM exactly, with a certificate, or by voting", _solve)
+    found.add_argument("--config", type=Path, help="configuration as of fit, with options of this command under solve")
+    # Without defaults: what is not given is the configuration's.
+    solvers = ("n_slack", "one_slack", "bcfw", "voting")
+    found.add_argument("--solver", choices=solvers, help="algorithm (one_slack); voting is for reranking")
+    found.add_argument("--rescaling", choices=("margin", "slack"), help="of the loss (margin)")
+    found.add_argument("--penalty", choices=("linear", "quadratic", "hard"), help="of violations (linear)")
+    found.add_argument("--C", type=float, help="weight of violations (1)")
+    found.add_argument("--eps", type=float, help="violation that may be left (0.01)")
+    found.add_argument("--max-rounds", type=_positive, help="limit (1000)")
+    found.add_argument("--slices", type=_positive, help="votes (10)")
+    found.add_argument("--width", type=_positive, help="candidates of a list in one vote (1)")
     found.add_argument("--save-to", type=Path, help="folder for the trained model, for predict")
 
 

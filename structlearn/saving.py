@@ -78,7 +78,7 @@ def migrated(description: Any, version: str) -> Any:
 
 
 # Class paths of older versions, by the path that they have in this one.
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {"structlearn.search.ChainBeamLoss": "structlearn.search.StructureBeamLoss"}
 
 
 def _set_aside(description: Any, place: str, tensors: dict[str, Tensor]) -> Any:

@@ -43,6 +43,24 @@ CASES: dict[str, Case] = {
         "f1",
         True,
     ),
+    "search tagging": Case(
+        lambda **o: modules.TaggingData(sparse=True, **o),
+        lambda c, optimizer=None, **o: tasks.SearchTagging(c, beam=3, update="perceptron", **o),
+        "f1",
+        True,
+    ),
+    "search segmentation": Case(
+        lambda **o: modules.SegmentationData(sparse=True, **o),
+        lambda c, optimizer=None, **o: tasks.SearchSegmentation(c, beam=3, strategy="early", **o),
+        "f1",
+        True,
+    ),
+    "search parsing": Case(
+        lambda **o: modules.ParsingData(h=0, **o),
+        lambda c, optimizer=None, **o: tasks.SearchParsing(c, beam=2, **o),
+        "f1",
+        True,
+    ),
     "constrained": Case(
         modules.TaggingData,
         lambda c, **o: tasks.Constrained(c, "implies('B-VP', 'B-NP')", _bilstm(), mode="ibt", **o),

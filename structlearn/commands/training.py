@@ -14,6 +14,7 @@ from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveCon
 
 from structlearn import saving
 from structlearn.data.modules import TaskData
+from structlearn.errors import ArgumentError
 from structlearn.tasks import Task
 
 # Words of Lightning that no reader of a configuration can mend.
@@ -34,6 +35,7 @@ class TrainingCommand(LightningCLI):
             "--save_to", type=str | None, default=None, help="folder for the trained model, for predict"
         )
         parser.add_argument("--threads", type=int | None, default=None, help="of torch; all cores if not given")
+        parser.add_argument("--solve", type=dict | None, default=None, help="options of structlearn solve, not for fit")
         parser.add_argument(
             "--compile", type=bool, default=False, help="the training step as one graph of torch.compile"
         )
@@ -44,6 +46,8 @@ class TrainingCommand(LightningCLI):
             torch.set_num_threads(threads)
 
     def before_fit(self) -> None:
+        if self._get(self.config, "solve") is not None:
+            raise ArgumentError("--config", "one for fit", "one with solve", "run structlearn solve --config with it")
         if self._get(self.config, "compile"):
             # Lengths change from batch to batch: one graph for all of them.
             self.model.objective = torch.compile(self.model.objective, dynamic=True)
@@ -83,11 +87,11 @@ def run(arguments: Sequence[str], *, start: bool = True) -> TrainingCommand:
         )
 
 
-def instantiated(config: Path) -> tuple[Task, TaskData]:
-    """The task and the data of a configuration."""
+def instantiated(config: Path, *overrides: str) -> tuple[Task, TaskData, dict[str, Any]]:
+    """The task and the data of a configuration, and its options of ``solve``."""
     quiet = ["--trainer.logger=false", "--trainer.enable_checkpointing=false"]
-    command = run([f"--config={config}", *quiet], start=False)
-    return command.model, command.datamodule  # type: ignore[return-value]
+    command = run([f"--config={config}", *quiet, *overrides], start=False)
+    return command.model, command.datamodule, dict(command.config.get("solve") or {})  # type: ignore[return-value]
 
 
 class _SaveConfig(SaveConfigCallback):

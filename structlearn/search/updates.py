@@ -19,8 +19,10 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
+from structlearn.data.processes import anywhere, processes, sum_of_rows
 from structlearn.errors import ArgumentError
 from structlearn.search.violations import Violations
 
@@ -49,10 +51,10 @@ class Update(ABC):
 
     def __call__(self, violations: Violations) -> None:
         """One update for all errors that a search found, none if there are none."""
-        if bool((violations.errors > 0).any()):
+        if anywhere(bool((violations.errors > 0).any())):
             delta = torch.autograd.grad(violations.value, self.weights, allow_unused=True)
             with torch.no_grad():
-                self._move([None if d is None else _rows(d) for d in delta])
+                self._move([_of_all_processes(d, w) for d, w in zip(delta, self.weights, strict=True)])
             self.updates += 1
         self._scales += self.scale
         self.calls += 1
@@ -94,6 +96,14 @@ class Update(ABC):
         self.calls, self._scales = 0, 0.0
         for u in self._sums:
             u.zero_()
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        """Puts the average in the place of the weights, and starts another."""
+        for weight, mean in zip(self.weights, self.averaged(), strict=True):
+            weight.copy_(mean)
+        self.scale = 1.0
+        self.forget()
 
     @torch.no_grad()
     def averaged(self) -> list[Tensor]:
@@ -148,6 +158,10 @@ class ALMA(Update):
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
         self._square = -1.0  # the weights may be loaded after this
+
+    def settle(self) -> None:
+        super().settle()
+        self._square = self._squared()
 
     @property
     def margin(self) -> float:
@@ -215,6 +229,19 @@ class _Sparse:
     def dot(self, x: Tensor) -> float:
         there = x if self.index is None else x[self.index]
         return float((there.double() * self.values.double()).sum())
+
+
+def _of_all_processes(delta: Tensor | None, weight: Tensor) -> _Sparse | None:
+    """Δ, added up over the processes that train together, if there are others."""
+    if processes() == 1:
+        return None if delta is None else _rows(delta)
+    whole = torch.zeros_like(weight) if delta is None else delta
+    if not whole.is_sparse:
+        dist.all_reduce(whole)
+        return _Sparse(None, whole)
+    rows = _rows(whole)
+    assert rows.index is not None
+    return _Sparse(*sum_of_rows(rows.index, rows.values))
 
 
 def _rows(delta: Tensor) -> _Sparse:

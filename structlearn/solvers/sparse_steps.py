@@ -21,6 +21,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
+from structlearn.data.processes import processes, sum_of_rows
 from structlearn.errors import ArgumentError
 from structlearn.features.sparse import SparseChainMap
 from structlearn.structures import LinearChain
@@ -87,8 +88,8 @@ class SparseSteps:
             gradient = embedding_bag(batch.order, by_unary[batch.mask], batch.offsets, mode="sum")
             gradient *= self.feature_map.bag.value
             rows = batch.rows
-            if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-                rows, gradient = _sum_of_processes(rows, gradient)
+            if processes() > 1:
+                rows, gradient = sum_of_rows(rows, gradient)
                 weights = table.index_select(0, rows)
                 dist.all_reduce(by_transition)
             squares = self.squares.index_select(0, rows).addcmul_(gradient, gradient)
@@ -101,24 +102,3 @@ class SparseSteps:
             root = self.transition_squares.sqrt().add_(self.floor)
             transition.addcdiv_(by_transition, root, value=-self.step * scale)
         return loss.detach()
-
-
-def _sum_of_processes(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
-    """Rows (U,) with gradients (U, C) of every process, as the rows of any, sorted, with the sums of their gradients."""
-    count, size = dist.get_world_size(), torch.tensor([len(rows)])
-    sizes = [torch.empty_like(size) for _ in range(count)]
-    dist.all_gather(sizes, size)
-    most = int(torch.cat(sizes).max())
-    # Processes may only send equal sizes: the rest is cut off again.
-    sent = (torch.nn.functional.pad(rows, (0, most - len(rows))), _longer(gradient, most))
-    got = []
-    for own in sent:
-        parts = [torch.empty_like(own) for _ in range(count)]
-        dist.all_gather(parts, own)
-        got.append(torch.cat([part[: int(n)] for part, n in zip(parts, sizes, strict=True)]))
-    whole, at = got[0].unique(return_inverse=True)
-    return whole, gradient.new_zeros((len(whole), gradient.shape[1])).index_add_(0, at, got[1])
-
-
-def _longer(rows: Tensor, size: int) -> Tensor:
-    return torch.nn.functional.pad(rows, (0, 0, 0, size - len(rows)))

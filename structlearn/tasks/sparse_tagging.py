@@ -55,10 +55,7 @@ class SparseTagging(Tagging):
         done = self.trainer.current_epoch * self.trainer.num_training_batches + batch_idx
         scale, weight = max(1 - done / total, 0.0), float(batch.share > 0)
         loss = self.steps(plan(batch.x.features, batch.lengths), batch.gold, scale=scale, weight=weight)
-        # Lightning counts steps of its optimizers, and saves checkpoints by that count.
-        progress = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
-        progress.increment_ready()
-        progress.increment_completed()
+        self.count_step()
         self.log("train/loss", loss / len(batch.places), prog_bar=True, batch_size=len(batch.places))
         return loss
 
