@@ -54,7 +54,25 @@ def test_a_typed_key_that_nothing_knows_is_named(capsys: pytest.CaptureFixture[s
     with pytest.raises(SystemExit) as exit_:
         cli.main(["fit", f"--config={path}", "--model.init_args.los=crf"])
     assert exit_.value.code == 2
-    assert "los" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "structlearn.tasks.Tagging has no option 'los'; did you mean 'loss'? It has encoder, loss, " in said
+    assert len(said.splitlines()) == 2
+
+
+def test_what_is_missing_or_misnamed_is_said_in_a_line(capsys: pytest.CaptureFixture[str]) -> None:
+    path = CONFIGS / "tagging" / "crf.yaml"
+    for arguments, words in (
+        ([], "no model and data; give a configuration, such as --config configs/tagging/crf.yaml"),
+        ([f"--config={path}", "--model=structlearn.tasks.Taging"], "structlearn.tasks has no class 'Taging'; did you"),
+        ([f"--config={path}x"], "File does not exist"),
+        ([f"--config={path}", "--trainr.max_epochs=3"], "trainr"),
+    ):
+        with pytest.raises(SystemExit) as exit_:
+            cli.main(["fit", *arguments])
+        assert exit_.value.code == 2
+        said = capsys.readouterr().err
+        assert words in said
+        assert len(said.splitlines()) <= 3
 
 
 def test_a_loss_that_does_not_exist_lists_those_that_do(capsys: pytest.CaptureFixture[str]) -> None:

@@ -13,6 +13,7 @@ from jsonargparse import ArgumentParser, Namespace
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from structlearn import saving
+from structlearn.commands.mistakes import Parser
 from structlearn.data.modules import TaskData
 from structlearn.errors import ArgumentError
 from structlearn.tasks import Task
@@ -75,6 +76,7 @@ def run(arguments: Sequence[str], *, start: bool = True) -> TrainingCommand:
         return command(
             Task,
             TaskData,
+            parser_class=Parser,
             subclass_mode_model=True,
             subclass_mode_data=True,
             seed_everything_default=0,
