@@ -74,7 +74,10 @@ def test_confidences_are_probabilities_of_the_output(trained: Any) -> None:
     assert float(p.max()) <= 1 + 1e-5
     with torch.no_grad():
         structure = task(batch)
-        torch.testing.assert_close(found.score, structure.max())
+        if "search" in name:  # a beam may miss the best
+            torch.testing.assert_close(torch.maximum(found.score, structure.max()), structure.max())
+        else:
+            torch.testing.assert_close(found.score, structure.max())
         # Every output's probability bounds that of its parts from below.
         whole = (found.score - structure.log_partition()).exp()
     if name in ("tagging", "sparse tagging", "letters"):
