@@ -3,6 +3,7 @@
     python -m benchmarks.laso chunking --beam 10                      # segments, LaSO with ALMA
     python -m benchmarks.laso chunking --beam 10 --strategy standard --update perceptron
     python -m benchmarks.laso joint --beam 10 --strategy early        # parts of speech and chunks together
+    python -m benchmarks.laso chunking --held-out --skip 0            # to choose by: no test sentence is read
 
 The corpus is looked for in the folder STRUCTLEARN_DATA, by default ../shared/data; `--smoke` takes generated sentences.
 Times are of the process, features included where said. A line is added to results/laso.csv for every run. The tables
@@ -19,16 +20,20 @@ import torch
 
 from benchmarks.study import RESULTS
 from structlearn.experiments.base import Settings
-from structlearn.experiments.search_runs import Plan, corpora, decode, measure, prepare, train
+from structlearn.experiments.search_runs import Plan, corpora, decode, held_out, measure, prepare, train
 
 
 def run(options: argparse.Namespace) -> dict[str, Any]:
     began = time.process_time()
     sentences, held = corpora(Settings(smoke=options.smoke, seed=options.seed))
+    if options.held_out:
+        sentences, held = held_out(sentences)
     corpus = prepare(options.task, sentences[: options.sentences])
     test = prepare(options.task, held, corpus)
     features = time.process_time() - began
-    plan = Plan("run", options.strategy, options.update, options.beam, options.epochs, options.batch)
+    plan = Plan(
+        "run", options.strategy, options.update, options.beam, options.epochs, options.batch, options.skip, B=options.B
+    )
     wall = time.perf_counter()
     model, seconds = train(options.task, corpus, plan, options.seed)
     wall = time.perf_counter() - wall
@@ -43,7 +48,8 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     speed = outcome.tokens / max(outcome.decode, 1e-9)
     return {
         "task": options.task,
-        **{name: getattr(plan, name) for name in ("strategy", "update", "beam", "batch", "epochs")},
+        **{name: getattr(plan, name) for name in ("strategy", "update", "beam", "batch", "epochs", "skip", "B")},
+        "held_out": options.held_out,
         "f1": round(outcome.f1, 2),
         "train_cpu_s": round(seconds, 1),
         "train_wall_s": round(wall, 1),
@@ -59,11 +65,16 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--beam", type=int, default=10)
     parser.add_argument("--strategy", choices=("laso", "early", "max_violation", "standard"), default="laso")
     parser.add_argument("--update", choices=("alma", "perceptron"), default="alma")
-    parser.add_argument("--epochs", type=int, default=8)
+    parser.add_argument("--epochs", type=int, default=5)
     parser.add_argument("--batch", type=int, default=16)
+    parser.add_argument("--skip", type=int, default=1, help="passes that are left out of the average of the weights")
+    parser.add_argument("--B", type=float, default=None, help="of ALMA, the scale of the margin; 1/α if not given")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sentences", type=int, default=None, help="of the training corpus; all if not given")
+    parser.add_argument(
+        "--held-out", action="store_true", help="learn from and measure on parts of the training corpus"
+    )
     parser.add_argument("--smoke", action="store_true", help="a few generated sentences, to see that everything works")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)

@@ -12,10 +12,22 @@ from torch import Tensor
 
 import structlearn as sl
 from structlearn.errors import ArgumentError, InfeasibleError
-from structlearn.search import ALMA, BeamSearchLoss, ChunkingSpace, Perceptron, SearchSpace, TaggingSpace, beam_search
+from structlearn.search import (
+    ALMA,
+    BeamSearchLoss,
+    ChunkingSpace,
+    JointScores,
+    JointSpace,
+    Perceptron,
+    SearchSpace,
+    TaggingSpace,
+    beam_search,
+)
+from structlearn.search.comparison import compare
+from structlearn.search.good_path import good_path
 from structlearn.search.queue import initial_node, successors
 from structlearn.search.updates import Update
-from structlearn.search.violations import Violations, compare, laso, lattice
+from structlearn.search.violations import Violations, laso, lattice
 
 GOLD = torch.tensor([[1, 1]])
 
@@ -156,6 +168,46 @@ def test_batch_equals_one_by_one(strategy: str, recombine: bool) -> None:
         assert torch.equal(alone.lost[0], whole.lost[b])
         if int(alone.first[0]) < n:
             assert torch.equal(alone.first[0], whole.first[b])
+
+
+@pytest.mark.parametrize("strategy", ["early", "max_violation", "standard"])
+@pytest.mark.parametrize("kind", ["tagging", "chunking", "joint"])
+def test_following_one_good_path_equals_searching_for_it(
+    kind: str, strategy: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    draw = torch.Generator().manual_seed(1)
+    lengths = torch.tensor([5, 1, 4, 3, 5, 2])
+    shapes = {
+        "tagging": [(6, 5, 3), (3, 3)],
+        "chunking": [(6, 5, 2, 3), (4, 3), (6, 5, 4, 3)],
+        "joint": [(6, 5, 4), (6, 5, 3), (5, 4), (4, 4), (4, 3), (5, 5, 3), (5, 5, 3)],
+    }[kind]
+    weights = [torch.randn(shape, generator=draw, requires_grad=True) for shape in shapes]
+
+    def space() -> SearchSpace[Any]:
+        if kind == "tagging":
+            return TaggingSpace(weights[0], weights[1], lengths=lengths)
+        if kind == "chunking":
+            return ChunkingSpace(weights[0], weights[1], edges=weights[2], lengths=lengths)
+        return JointSpace(JointScores(*weights), lengths=lengths)
+
+    gold = beam_search(space(), 1).output
+    with torch.no_grad():
+        for weight in weights:
+            weight += 0.7 * torch.randn(weight.shape, generator=draw)
+
+    def run() -> tuple[Violations, tuple[Tensor, ...]]:
+        found = compare(space(), gold, 2, strategy=strategy, margin=0.3)
+        return found, torch.autograd.grad(found.value, weights, allow_unused=True, materialize_grads=True)
+
+    found, grads = run()
+    assert 0 < int(found.errors.sum()) < 6
+    followed = good_path(space(), gold)
+    assert followed is not None
+    monkeypatch.setattr("structlearn.search.comparison.good_path", lambda *_: None)
+    searched, others = run()
+    for one, other in zip((*found, *grads), (*searched, *others), strict=True):
+        torch.testing.assert_close(one, other)
 
 
 def lowered_score(y: list[int], u: Any, v: Any, gold: list[int], margin: float) -> float:

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 Sense = Literal["<=", ">=", "=="]
 Key = Label | tuple[int, Label]
+SLACK = 1e-9  # of sums against their bounds
 
 
 @dataclass(frozen=True, repr=False)
@@ -79,13 +80,21 @@ class Linear(Constraint):
     bound: float
     text: str = ""
     _tables: dict[tuple[str, ...], Floats] = field(default_factory=dict, init=False, compare=False)
+    _rows: dict[tuple[tuple[str, ...], int], tuple[Ints, Floats]] = field(
+        default_factory=dict, init=False, compare=False
+    )
 
     @cached_property
-    def _placed(self) -> bool:
+    def placed(self) -> bool:
         """Whether some indicator is of one part only."""
         return any(isinstance(key, tuple) for key, _ in self.terms)
 
-    def _by_label(self, labels: Labels) -> Floats:
+    @property
+    def limits(self) -> tuple[float, float]:
+        """What the sum lies between."""
+        return -np.inf if self.sense == "<=" else self.bound, np.inf if self.sense == ">=" else self.bound
+
+    def by_label(self, labels: Labels) -> Floats:
         """(C+1,) weights where no part is named."""
         if labels.names not in self._tables:
             self._tables[labels.names] = self._weights(labels, 1)[0]
@@ -102,20 +111,25 @@ class Linear(Constraint):
                 weights[:, labels.number(key)] += value
         return weights
 
+    def _entries(self, labels: Labels, n: int) -> tuple[Ints, Floats]:
+        """Indicators t C + c of n parts that weigh something, and their weights."""
+        if (labels.names, n) not in self._rows:
+            weights = self._weights(labels, n)[:, :-1].reshape(-1)
+            index = np.flatnonzero(weights)
+            self._rows[labels.names, n] = index, weights[index]
+        return self._rows[labels.names, n]
+
     def _sums(self, y: Ints, labels: Labels) -> Floats:
-        if not self._placed:
-            total: Floats = self._by_label(labels)[y].sum(1)
+        if not self.placed:
+            total: Floats = self.by_label(labels)[y].sum(1)
             return total
         weights = self._weights(labels, y.shape[1])
         sums: Floats = weights[np.arange(y.shape[1]), y].sum(1)
         return sums
 
     def satisfied(self, y: Ints, labels: Labels, spans: Spans | None = None) -> Bools:
-        sums, slack = self._sums(y, labels), 1e-9
-        if self.sense == "<=":
-            return sums <= self.bound + slack
-        low = sums >= self.bound - slack
-        return low & (sums <= self.bound + slack) if self.sense == "==" else low
+        sums, (low, high) = self._sums(y, labels), self.limits
+        return (sums >= low - SLACK) & (sums <= high + SLACK)
 
     def place(self, y: Ints, labels: Labels, spans: Spans | None = None) -> str:
         at = np.flatnonzero(self._weights(labels, len(y))[np.arange(len(y)), y])
@@ -123,22 +137,20 @@ class Linear(Constraint):
         return f"{said}: {self._sums(y[None], labels)[0]:g}"
 
     def rows(self, program: ProgramBuilder, relaxed: int | None) -> None:
-        n = program.parts
-        if self._placed:
+        n, most, least = program.parts, None, None
+        index, values = self._entries(program.labels, n)
+        if relaxed is not None:
             weights = self._weights(program.labels, n)[:, :-1]
-        else:
-            weights = np.broadcast_to(self._by_label(program.labels)[:-1], (n, program.labels.count))
-        index = np.flatnonzero(weights)
-        values = weights.reshape(-1)[index]
+            most, least = float(weights.max(1).sum()), float(weights.min(1).sum())
         if self.sense != ">=":
-            program.at_most(index, values, self.bound, relaxed, most=float(weights.max(1).sum()))
+            program.at_most(index, values, self.bound, relaxed, most=most)
         if self.sense != "<=":
-            program.at_most(index, -values, -self.bound, relaxed, most=float(-weights.min(1).sum()))
+            program.at_most(index, -values, -self.bound, relaxed, most=None if least is None else -least)
 
     def automaton(self, labels: Labels) -> DFA | None:
         """Counts up to the bound; only whole weights >= 0 on labels, wherever they stand."""
         weights, bound = self._weights(labels, 1)[0, :-1], self.bound
-        if self._placed or (weights < 0).any() or (weights % 1).any():
+        if self.placed or (weights < 0).any() or (weights % 1).any():
             return None
         never = bound % 1 > 0 and self.sense == "=="
         top = int(np.floor(bound) if self.sense == "<=" else np.ceil(bound))

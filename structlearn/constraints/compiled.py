@@ -18,6 +18,7 @@ import torch
 from torch import Tensor
 
 from structlearn.constraints.automata import DFA
+from structlearn.constraints.checks import Checks
 from structlearn.constraints.language import Bools, Constraint, Ints, Labels, split, walk
 from structlearn.constraints.lists import Allowed
 from structlearn.constraints.products import combined, marked, minimal, refusing
@@ -84,6 +85,11 @@ class Compiled:
     def penalties(self) -> Tensor:
         """(S,) as written in the soft conjuncts."""
         return torch.tensor([s.penalty for s in self.soft])
+
+    @cached_property
+    def checks(self) -> Checks:
+        """Of the hard conjuncts, then of the soft ones."""
+        return Checks((*self.hard.parts, *(soft.hard for soft in self.soft)), self.labels)
 
     @cached_property
     def automaton(self) -> Automaton | None:

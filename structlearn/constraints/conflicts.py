@@ -9,6 +9,7 @@ import numpy as np
 from torch import Tensor
 
 from structlearn.constraints import ilp
+from structlearn.constraints.checks import Checks
 from structlearn.constraints.compiled import Compiled
 from structlearn.constraints.language import And, Bools, Constraint, Floats, Labels, Soft, Spans
 
@@ -33,7 +34,7 @@ def conflict(compiled: Compiled, n: int, spans: Spans | None, forbidden: Bools) 
 
 def _possible(parts: Sequence[Constraint], scores: Floats, compiled: Compiled, spans: Spans | None) -> bool:
     instance = ilp.Instance(scores, None, spans)
-    task = ilp.Task(tuple(parts), (), np.empty(0), compiled.labels, float("inf"))
+    task = ilp.Task(tuple(parts), (), np.empty(0), Checks(parts, compiled.labels), float("inf"))
     return ilp.solve([instance], task)[0].y is not None
 
 

@@ -111,7 +111,7 @@ class Constrained(Structure):
             self.compiled.hard.parts,
             self.compiled.soft,
             self.penalties.detach().cpu().double().numpy() if self.compiled.soft else np.empty(0),
-            self.compiled.labels,
+            self.compiled.checks,
             self.compiled.time_limit,
             self.compiled.threads,
             self.compiled.programs,

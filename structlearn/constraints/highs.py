@@ -35,7 +35,8 @@ class Solver:
             self.highs.setOptionValue(option, value)
         for option, gap in (("mip_rel_gap", 0.0), ("mip_abs_gap", 1e-9)):
             self.highs.setOptionValue(option, gap)
-
+        self._rowwise = int(self.highspy.MatrixFormat.kRowwise)
+        self._maximize = int(self.highspy.ObjSense.kMaximize)
         self._limit, self._presolves = float("nan"), ""
 
     def _presolve(self, value: str) -> None:
@@ -45,30 +46,39 @@ class Solver:
 
     def load(self, program: Program, kept: Ints, cost: Floats) -> None:
         """Maximise cost . x over the kept columns, relaxed; rows that cannot bind are left out."""
-        lp = self.highspy.HighsLp()
         place = np.full(program.columns, -1)
-        place[kept] = np.arange(len(kept))
+        size = len(kept)
+        place[kept] = np.arange(size)
         column = place[program.column]
         used = column >= 0
         row, column, value = program.row[used], column[used], program.value[used]
-        size = len(program.low)
-        most = np.bincount(row, np.maximum(value, 0), size)
-        binds = (program.low > -np.inf) | (most > program.high)
+        low, high = program.low, program.high
+        binds = (low > -np.inf) | (np.bincount(row, np.maximum(value, 0), len(low)) > high)
         if not binds.all():
-            number = np.cumsum(binds) - 1
             stay = binds[row]
-            row, column, value = number[row[stay]], column[stay], value[stay]
-        low, high = program.low[binds], program.high[binds]
-        lp.num_col_, lp.num_row_ = len(kept), len(low)
-        lp.col_cost_, lp.col_lower_, lp.col_upper_ = cost[kept], np.zeros(len(kept)), np.ones(len(kept))
-        lp.row_lower_, lp.row_upper_ = low, high
-        lp.sense_ = self.highspy.ObjSense.kMaximize
-        lp.a_matrix_.format_ = self.highspy.MatrixFormat.kRowwise
-        lp.a_matrix_.start_ = np.concatenate([[0], np.bincount(row, minlength=len(low)).cumsum()])
-        lp.a_matrix_.index_, lp.a_matrix_.value_ = column, value
+            row, column, value = (np.cumsum(binds) - 1)[row[stay]], column[stay], value[stay]
+            low, high = low[binds], high[binds]
+        starts = np.zeros(len(low) + 1, dtype=np.int32)
+        np.cumsum(np.bincount(row, minlength=len(low)), out=starts[1:])
         # On relaxations of this size presolve costs more than it saves: 2.1 ms against 0.36 on 15 x 20 roles.
         self._presolve("off")
-        self.highs.passModel(lp)
+        self.highs.passModel(
+            size,
+            len(low),
+            len(value),
+            self._rowwise,
+            self._maximize,
+            0.0,
+            cost[kept],
+            np.zeros(size),
+            np.ones(size),
+            low,
+            high,
+            starts[:-1],
+            column.astype(np.int32),
+            value,
+            np.zeros(size, dtype=np.int32),  # every column continuous
+        )
 
     def branch(self, whole: Ints, start: Floats | None) -> None:
         """The same model with whole variables, begun at ``start`` and at the relaxation's basis."""

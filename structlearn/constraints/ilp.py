@@ -83,23 +83,19 @@ def solve(instances: Sequence[Instance], task: Task) -> list[Answer]:
 
 def _broken(found: dict[int, Ints], instances: Sequence[Instance], task: Task) -> dict[int, Bools]:
     """Which conjuncts, hard then soft, outputs break."""
-    known: dict[int, Bools] = {}
     rows = list(found)
-    if rows:
-        most = max(len(found[i]) for i in rows)
-        y = np.full((len(rows), most), task.labels.count)
-        ends = np.zeros((len(rows), most, 2), dtype=np.int64)
-        for row, i in enumerate(rows):
-            n, spans = len(found[i]), instances[i].spans
-            y[row, :n] = found[i]
-            if spans is not None:
-                ends[row, :n] = spans.ends[0, :n]
-        every = None if instances[rows[0]].spans is None else Spans(ends)
-        parts = (*task.hard, *(soft.hard for soft in task.soft))
-        kept = [part.satisfied(y, task.labels, every) for part in parts]
-        for row, i in enumerate(rows):
-            known[i] = np.array([not good[row] for good in kept], dtype=bool)
-    return known
+    if len(rows) < 2:
+        return {i: ~task.checks.kept(found[i][None], instances[i].spans)[0] for i in rows}
+    most = max(len(found[i]) for i in rows)
+    y = np.full((len(rows), most), task.checks.labels.count)
+    ends = np.zeros((len(rows), most, 2), dtype=np.int64)
+    for row, i in enumerate(rows):
+        n, spans = len(found[i]), instances[i].spans
+        y[row, :n] = found[i]
+        if spans is not None:
+            ends[row, :n] = spans.ends[0, :n]
+    broken = ~task.checks.kept(y, None if instances[rows[0]].spans is None else Spans(ends))
+    return dict(zip(rows, broken, strict=True))
 
 
 class _Found(NamedTuple):
@@ -148,7 +144,7 @@ def _program(
     if key not in known:
         if len(known) >= _KNOWN:
             known.clear()
-        known[key] = build(hard, soft, len(instance.unary), task.labels, spans, transitions=scored)
+        known[key] = build(hard, soft, len(instance.unary), task.checks.labels, spans, transitions=scored)
     return known[key]
 
 

@@ -6,7 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from structlearn.constraints.language import And, Constraint, Floats, Ints, Labels, Soft, Spans
+from structlearn.constraints.checks import Checks
+from structlearn.constraints.language import And, Constraint, Floats, Ints, Soft, Spans
 from structlearn.constraints.program import Program
 
 
@@ -20,12 +21,14 @@ class Instance(NamedTuple):
 
 
 class Task(NamedTuple):
-    """What all instances share: hard and soft conjuncts, penalties (S,), labels, seconds for an instance, threads."""
+    """What all instances share: hard and soft conjuncts, penalties (S,), checks of both kinds of conjuncts, hard first,
+    seconds for an instance, threads.
+    """
 
     hard: tuple[Constraint, ...]
     soft: tuple[Soft, ...]
     penalties: Floats
-    labels: Labels
+    checks: Checks
     time_limit: float
     threads: int = 1
     programs: dict[tuple[bytes, int, bytes, bool], Program] | None = None  # built before, to be used again
@@ -55,7 +58,7 @@ def value(y: Ints, instance: Instance, task: Task) -> float:
     if instance.transition is not None:
         total += instance.transition[t[:-1], y[:-1], y[1:]].sum()
     for penalty, soft in zip(task.penalties, task.soft, strict=True):
-        if not soft.hard.satisfied(y[None], task.labels, instance.spans)[0]:
+        if not soft.hard.satisfied(y[None], task.checks.labels, instance.spans)[0]:
             total -= penalty
     return float(total)
 
@@ -65,7 +68,7 @@ def in_time(found: Ints | None, instance: Instance, task: Task, bound: float) ->
     hard, (n, c) = And(task.hard), instance.unary.shape
     tries = [np.full(n, label) for label in range(c)]
     tries += [y for y in (found, instance.start, instance.unary.argmax(1)) if y is not None]
-    good = hard.satisfied(np.stack(tries), task.labels, instance.spans)
+    good = hard.satisfied(np.stack(tries), task.checks.labels, instance.spans)
     known = [y for y, ok in zip(tries, good, strict=True) if ok and np.isfinite(value(y, instance, task))]
     if not known:
         return Answer(None, "stopped", False, bound)
@@ -73,6 +76,6 @@ def in_time(found: Ints | None, instance: Instance, task: Task, bound: float) ->
     for t in np.argsort(instance.unary[np.arange(n), best] - instance.unary.max(1)):
         changed = np.repeat(best[None], c, 0)
         changed[:, t] = np.arange(c)
-        allowed = changed[hard.satisfied(changed, task.labels, instance.spans)]
+        allowed = changed[hard.satisfied(changed, task.checks.labels, instance.spans)]
         best = max([best, *allowed], key=lambda y: value(y, instance, task))
     return Answer(best, "stopped", False, bound)

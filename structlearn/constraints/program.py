@@ -59,9 +59,10 @@ class Program:
             return np.arange(self.columns)
         kinds, lighter = self._kinds
         scores = cost[: n * c].reshape(n, c)
-        chosen = np.empty((n, len(kinds)), dtype=np.int64)
+        chosen = np.array([alike[0] for alike in kinds])[None].repeat(n, 0)
         for kind, alike in enumerate(kinds):
-            chosen[:, kind] = alike[scores[:, alike].argmax(1)] if len(alike) > 1 else alike[0]
+            if len(alike) > 1:
+                chosen[:, kind] = alike[scores[:, alike].argmax(1)]
         part = np.arange(n)[:, None]
         earns = scores[part, chosen]
         better = (earns[:, :, None] > earns[:, None, :]) | (
@@ -96,8 +97,8 @@ class ProgramBuilder:
         self.parts, self.labels, self.spans = parts, labels, spans
         self.columns = parts * labels.count
         self._whole: list[int] = []
-        self._rows = 0
-        self._triplets: list[tuple[Ints, Ints, Floats]] = []
+        self._entries: list[tuple[Ints, Floats]] = []
+        self._widths: list[Ints] = []
         self._low: list[Floats] = []
         self._high: list[Floats] = []
         one = np.arange(self.columns).reshape(parts, labels.count)
@@ -139,13 +140,10 @@ class ProgramBuilder:
         self._add(index[None], values[None], np.array([float(bound)]), np.array([float(bound)]))
 
     def _add(self, index: Ints, values: Floats, low: Floats, high: Floats) -> None:
-        row = np.repeat(np.arange(self._rows, self._rows + len(index)), index.shape[1])
-        flat = values.reshape(-1)
-        used = flat != 0
-        self._triplets.append((row[used], index.reshape(-1)[used], flat[used]))
+        self._entries.append((index.reshape(-1), values.reshape(-1)))
+        self._widths.append(np.full(len(index), index.shape[1]))
         self._low.append(low)
         self._high.append(high)
-        self._rows += len(index)
 
     def pairs(self) -> Ints:
         """Variables of transitions, (N-1, C, C): sum_d pair[t, c, d] = x[t, c], sum_c pair[t, c, d] = x[t+1, d]."""
@@ -159,7 +157,10 @@ class ProgramBuilder:
 
     def finish(self, soft: Ints, pairs: Ints) -> Program:
         """The program."""
-        row, column, value = (np.concatenate(part) for part in zip(*self._triplets, strict=True))
+        column, value = (np.concatenate(part) for part in zip(*self._entries, strict=True))
+        widths = np.concatenate(self._widths)
+        used = np.flatnonzero(value)
+        row, column, value = np.repeat(np.arange(len(widths)), widths)[used], column[used], value[used]
         whole = np.zeros(self.columns, dtype=bool)
         whole[: self.parts * self.labels.count] = True
         whole[self._whole] = True

@@ -1,7 +1,7 @@
 """Learning as search on CoNLL-2000, for the experiments and benchmarks of both tasks: train, choose epochs, decode.
 
-Parameters are those of the paper (α = 0.9, B = 1/α, C = √2, p = 2). What is left open, the number of passes, is chosen
-on training sentences that are held out. Test sentences are decoded when everything is chosen.
+Parameters are those of the paper (α = 0.9, B = 1/α, C = √2, p = 2). What is left open, such as the number of passes, is
+chosen on training sentences that are held out. Test sentences are decoded when everything is chosen.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ import torch
 from torch import nn
 
 from structlearn.data.conll import Sentence, read_conll2000
-from structlearn.experiments.base import Settings
+from structlearn.experiments.base import Mean, Settings
+from structlearn.experiments.kept import Kept
 from structlearn.metrics.chunks import chunk_scores
 from structlearn.search import ALMA, Perceptron, beam_search, compare, laso
 from structlearn.search.chunker import ChunkCorpus, ChunkScorer
@@ -24,20 +25,25 @@ from structlearn.search.updates import Update
 
 Task = Literal["chunking", "joint"]
 
-
-SHARE = 8  # learners are compared, and passes chosen, on one in so many of the training sentences
-PASSES = 3
+PASSES = 5  # as many as keep every learner within five minutes of one core
 
 
 class Plan(NamedTuple):
-    """One learner: its name in tables, when and how it updates, the beam K of training and decoding, passes."""
+    """One learner: its name in tables, when and how it updates, the beam K of training and decoding, passes.
+
+    The first ``skip`` passes do not count in the average of the weights; ``runs`` differ in the order of sentences;
+    ``B`` is that of ALMA.
+    """
 
     name: str
     strategy: Literal["laso", "early", "max_violation", "standard"] = "laso"
     update: Literal["alma", "perceptron"] = "alma"
     beam: int = 10
-    epochs: int = 3
+    epochs: int = PASSES
     batch: int = 16
+    skip: int = 1
+    runs: int = 1
+    B: float | None = None
 
 
 class Outcome(NamedTuple):
@@ -93,7 +99,7 @@ def train(
     """A model with averaged weights, and CPU seconds. ``after`` each pass gets its number and the model so far."""
     model: nn.Module = ChunkScorer(corpus) if task == "chunking" else JointScorer(corpus)
     weights = list(model.parameters())
-    update: Update = ALMA(weights) if plan.update == "alma" else Perceptron(weights)
+    update: Update = ALMA(weights, B=plan.B) if plan.update == "alma" else Perceptron(weights)
     draw, seconds = torch.Generator().manual_seed(seed), 0.0
     for epoch in range(1, plan.epochs + 1):
         began = time.process_time()
@@ -110,6 +116,8 @@ def train(
             _put(weights, update.averaged())
             after(epoch, model)
             _put(weights, kept)
+        if epoch == plan.skip < plan.epochs:
+            update.forget()
     _put(weights, update.averaged())
     return model, seconds
 
@@ -152,52 +160,73 @@ def measure(task: Task, model: nn.Module, corpus: Any, beam: int, train_seconds:
     return Outcome(*parts, pos, train_seconds, seconds, int(corpus.lengths.sum()))
 
 
-def choose_epochs(
-    task: Task, sentences: Sequence[Sentence], held: Sequence[Sentence], plan: Plan, seed: int = 0
-) -> list[float]:
-    """F1 on held-out sentences after each pass over the others."""
-    inner = prepare(task, sentences)
-    outer = prepare(task, held, inner)
-    curve: list[float] = []
+def held_out(sentences: Sequence[Sentence]) -> tuple[list[Sentence], list[Sentence]]:
+    """A fifth of the sentences to learn from, spread over the first four fifths, and the last fifth to choose by."""
+    cut = len(sentences) * 4 // 5
+    return list(sentences[:cut:4]), list(sentences[cut:])
+
+
+def curve(task: Task, inner: Any, outer: Any, plan: Plan, seed: int = 0) -> list[float]:
+    """F1 on one corpus after each pass over the other."""
+    found: list[float] = []
 
     def watch(epoch: int, model: nn.Module) -> None:
-        curve.append(measure(task, model, outer, plan.beam).f1)
-        print(f"{plan.name}: pass {epoch}, F {curve[-1]:.2f} on held-out sentences", flush=True)
+        found.append(measure(task, model, outer, plan.beam).f1)
+        print(f"{task}: {plan.name}, pass {epoch}: F {found[-1]:.2f} on held-out sentences", flush=True)
 
     train(task, inner, plan, seed, watch)
-    return curve
+    return found
 
 
-def row(plan: Plan, outcome: Outcome) -> list[Any]:
-    """A learner's row under :func:`columns`."""
-    pos = [] if outcome.pos is None else [outcome.pos]
-    speed = int(round(outcome.tokens / max(outcome.decode, 1e-9), -2))
-    scores = [outcome.precision, outcome.recall, outcome.f1]
-    return [plan.name, plan.beam, plan.epochs, *pos, *scores, round(outcome.train, 1), speed]
+def row(plan: Plan, found: Sequence[Outcome]) -> list[Any]:
+    """A learner's row under :func:`columns`, means over its runs."""
+
+    def mean(name: str) -> float:
+        return Mean.of([getattr(outcome, name) for outcome in found]).value
+
+    pos = [] if found[0].pos is None else [mean("pos")]
+    speed = int(round(mean("tokens") / max(mean("decode"), 1e-9), -2))
+    each = ", ".join(f"{outcome.f1:.2f}" for outcome in found)
+    scores = [mean("precision"), mean("recall"), Mean.of([outcome.f1 for outcome in found]), each]
+    seconds = [round(mean("train"), 1), round(mean("decode"), 2)]
+    return [plan.name, plan.beam, plan.epochs, *pos, *scores, *seconds, speed]
 
 
 def columns(task: Task) -> list[str]:
     """The heads of :func:`row`."""
     pos = ["POS accuracy"] if task == "joint" else []
-    return ["learner", "beam", "passes", *pos, "precision", "recall", "F", "train, CPU s", "decode, tokens/s"]
+    scores = ["precision", "recall", "F", "F of each run"]
+    return ["learner", "beam", "passes", *pos, *scores, "train, CPU s", "decode, CPU s", "decode, tokens/s"]
 
 
-def outcomes(task: Task, corpus: Any, test: Any, plans: Sequence[Plan], seed: int) -> list[Outcome]:
-    """Each learner trained on one corpus and measured on the other, decoded with the beam it was trained with."""
-    found = []
-    for plan in plans:
-        model, seconds = train(task, corpus, plan, seed)
-        found.append(measure(task, model, test, plan.beam, seconds))
-        print(f"{task}: {plan.name}, beam {plan.beam}: F {found[-1].f1:.2f}, {seconds:.0f} s of CPU", flush=True)
+def outcome(task: Task, corpus: Any, test: Any, plan: Plan, seed: int) -> Outcome:
+    """Trained on one corpus and measured on the other, with the beam of training."""
+    model, seconds = train(task, corpus, plan, seed)
+    found = measure(task, model, test, plan.beam, seconds)
+    print(f"{task}: {plan.name}, beam {plan.beam}, seed {seed}: F {found.f1:.2f}, {seconds:.0f} s of CPU", flush=True)
     return found
 
 
 def learners_and_beams(
-    task: Task, corpus: Any, test: Any, plans: Sequence[Plan], seed: int
+    task: Task, corpus: Any, test: Any, plans: Sequence[Plan], seed: int, kept: Kept
 ) -> tuple[list[list[Any]], list[list[Any]]]:
-    """Rows of all learners, and of the first of them at beams 1, 5, its own and 25."""
-    rows = [row(plan, found) for plan, found in zip(plans, outcomes(task, corpus, test, plans, seed), strict=True)]
-    widths = [plans[0]._replace(beam=beam) for beam in (1, 5, 25)]
-    wide = outcomes(task, corpus, test, widths, seed)
-    beams = [rows[0], *(row(plan, found) for plan, found in zip(widths, wide, strict=True))]
-    return rows, sorted(beams, key=lambda cells: cells[1])
+    """Rows of all learners, and of single runs of the first of them at beams 1, 5, its own and 25."""
+
+    def one(plan: Plan, seed: int) -> Outcome:
+        plan = plan._replace(runs=1)
+        return Outcome(*kept.part(f"{plan}, seed {seed}", lambda: outcome(task, corpus, test, plan, seed)))
+
+    found: dict[str, list[Outcome]] = {plan.name: [] for plan in plans}
+    for run in range(max(plan.runs for plan in plans)):
+        for plan in plans:
+            if run < plan.runs:
+                found[plan.name].append(one(plan, seed + run))
+    rows = [row(plan, found[plan.name]) for plan in plans]
+    wide = [plans[0]._replace(beam=beam) for beam in (1, 5, 25)]
+    beams = [row(plan, [one(plan, seed)]) for plan in wide]
+    return rows, sorted([row(plans[0], found[plans[0].name][:1]), *beams], key=lambda cells: cells[1])
+
+
+def height(cell: Any) -> float:
+    """What a picture shows of a cell."""
+    return float(cell.value if isinstance(cell, Mean) else cell)

@@ -3,6 +3,7 @@
 from structlearn.search.beam import Found as Found
 from structlearn.search.beam import Search as Search
 from structlearn.search.beam import beam_search as beam_search
+from structlearn.search.comparison import compare as compare
 from structlearn.search.loss import BeamSearchLoss as BeamSearchLoss
 from structlearn.search.queue import Node as Node
 from structlearn.search.queue import best_first as best_first
@@ -18,6 +19,5 @@ from structlearn.search.structure_loss import StructureBeamLoss as StructureBeam
 from structlearn.search.updates import ALMA as ALMA
 from structlearn.search.updates import Perceptron as Perceptron
 from structlearn.search.violations import Violations as Violations
-from structlearn.search.violations import compare as compare
 from structlearn.search.violations import laso as laso
 from structlearn.search.violations import lattice as lattice

@@ -155,13 +155,11 @@ class Search(Generic[S]):
         origin = take(join([layer.state for layer in self.layers[first:]]), parent - self.offsets[first])
         moved = self.space.advance(origin, operator.clamp(min=0))
         stay = operator == STAY
-        state = type(moved)(
-            *(
-                torch.where(stay.view(*stay.shape, *[1] * (x.dim() - 2)), y, x)
-                for x, y in zip(moved, origin, strict=True)
-            )
-        )
-        return Layer(state, g, good, parent, operator)
+        # Few layers have goals. Looking is cheap on a CPU; elsewhere it would wait for the device.
+        if stay.device.type != "cpu" or bool(stay.any()):
+            pairs = zip(moved, origin, strict=True)
+            moved = type(moved)(*(torch.where(stay.view(*stay.shape, *[1] * (x.dim() - 2)), y, x) for x, y in pairs))
+        return Layer(moved, g, good, parent, operator)
 
     @torch.no_grad()
     def push(self, layer: Layer[S], restart: Tensor | None = None) -> None:

@@ -32,6 +32,8 @@ def take(state: S, index: Tensor) -> S:
 
 
 def _spread(index: Tensor, x: Tensor) -> Tensor:
+    if x.dim() == 2:
+        return index
     return index.view(*index.shape, *[1] * (x.dim() - 2)).expand(*index.shape, *x.shape[2:])
 
 
@@ -76,8 +78,8 @@ class SearchSpace(ABC, Generic[S]):
         """Scores (B, K, A) of all operators, -inf where one does not apply; goals have none.
 
         All states are of one layer, goals of earlier ones aside. With reach 1 a layer may have fewer operators, the
-        first of A. ``advance`` and ``y_good`` are called likewise; ``score`` takes states of any layers, so a space
-        that relies on one layer here defines it too.
+        first of A. ``advance`` and ``y_good`` are called likewise if the reach is 1, else with states of any layers;
+        ``score`` always takes states of any layers, so a space that relies on one layer here defines it too.
         """
 
     @abstractmethod
@@ -109,7 +111,7 @@ class SearchSpace(ABC, Generic[S]):
 
     def ahead(self, state: S) -> Tensor | None:
         """h of the states that operators lead to, (B, K, A)."""
-        if self.heuristic(self.initial()) is None:
+        if type(self).heuristic is SearchSpace.heuristic or self.heuristic(self.initial()) is None:
             return None
         b, k = state[0].shape[:2]
         index = torch.arange(k, device=state[0].device).repeat_interleave(self.operators).expand(b, -1)

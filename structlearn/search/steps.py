@@ -7,9 +7,10 @@ from typing import Any, Literal
 
 from torch import Tensor
 
+from structlearn.search.comparison import compare
 from structlearn.search.space import SearchSpace
 from structlearn.search.updates import ALMA, Perceptron, Update
-from structlearn.search.violations import Violations, compare, laso, lattice
+from structlearn.search.violations import Violations, laso, lattice
 
 When = Literal["laso", "early", "max_violation", "standard", "lattice"]
 How = Literal["alma", "perceptron"]

@@ -23,7 +23,7 @@ their number rests.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple
 
 import torch
 from torch import Tensor
@@ -31,10 +31,9 @@ from torch import Tensor
 from structlearn.errors import ArgumentError, InfeasibleError
 from structlearn.search.beam import Search
 from structlearn.search.ranking import Layer, top
-from structlearn.search.space import S, SearchSpace, choose, take
+from structlearn.search.space import S, SearchSpace, choose
 from structlearn.search.tally import Tally
 
-Strategy = Literal["early", "max_violation", "standard"]
 Rescore = Callable[["Violations"], SearchSpace[Any]]
 
 
@@ -59,7 +58,8 @@ def _share(members: Tensor) -> Tensor:
     return members / count
 
 
-def _unreachable(missing: Tensor) -> InfeasibleError:
+def unreachable(missing: Tensor) -> InfeasibleError:
+    """The error for the first example of ``missing`` (B,) bool."""
     return InfeasibleError(
         "gold",
         "an output that operators lead to",
@@ -113,7 +113,7 @@ def laso(
                 siblings = search.pick(found, top(pool, kept.g.shape[1]), pool)
                 able = siblings.g > -torch.inf
                 if bool((wrong & ~able.any(1)).any()):
-                    raise _unreachable(wrong & ~able.any(1))
+                    raise unreachable(wrong & ~able.any(1))
                 # Where equal states are recombined, a queue that lost the good ones may hold others that rank lower.
                 best = torch.where(found.good, found.every, -torch.inf).amax(1, keepdim=True)
                 before = alive & ~kept.good & (found.f.gather(1, index) >= best)
@@ -135,7 +135,7 @@ def laso(
                 search.rescored(space)
                 continue
         search.push(kept, wrong)
-    value = whole.value(space) if whole.found else _nothing(space)
+    value = whole.value(space) if whole.found else nothing(space)
     return Violations(value, errors, lost, first)
 
 
@@ -154,82 +154,6 @@ def lattice(space: SearchSpace[S], gold: Any, *, margin: float = 0.0, rescore: R
     return laso(space, gold, None, margin=margin, recombine=True, rescore=rescore)
 
 
-def compare(
-    space: SearchSpace[S],
-    gold: Any,
-    beam: int | None,
-    *,
-    strategy: Strategy,
-    margin: float = 0.0,
-    recombine: bool = False,
-) -> Violations:
-    """Δ = Φ(best y-good hypothesis) - Φ(best hypothesis), at one layer of each example.
-
-    Args:
-        space, gold, beam, margin, recombine: as for :func:`laso`.
-        strategy: which layer: "standard" the last, "early" where the last y-good hypothesis falls off, "max_violation"
-            where it is outranked by most; "lattice" is the last against all that outrank it.
-    """
-    if strategy not in get_args(Strategy):
-        raise ArgumentError(
-            "strategy", f"one of {get_args(Strategy)}", repr(strategy), "laso() is a function of its own"
-        )
-    search, track = Search(space, beam, recombine, gold), Search(space, beam, False, gold)
-    device = search.layers[0].g.device
-    lost = torch.zeros(space.batch_size, dtype=torch.bool, device=device)
-    first = torch.full((space.batch_size,), -1, device=device)
-    pairs, by = [], []
-    for t in range(1, space.layers + 1):
-        with torch.no_grad():
-            found = search.candidates(margin)
-            assert found.good is not None
-            kept = search.pick(found, search.rank(found.f), found.f)
-            assert kept.good is not None
-            right = track.candidates()
-            assert right.good is not None
-            pool = torch.where(right.good, right.g, -torch.inf)
-            # Most spaces have one good path: no more columns than there are good hypotheses.
-            most = max(1, int((pool > -torch.inf).sum(1).max()))
-            good = track.pick(right, top(pool, most if beam is None else min(beam, most)), pool)
-            gone = found.good.any(1) & ~(kept.good & (kept.g > -torch.inf)).any(1) & ~search.open_good()
-            first = torch.where(gone & ~lost, t, first)
-            lost = lost | gone
-            by.append(torch.where(good.g[:, 0] > -torch.inf, kept.g[:, 0] - good.g[:, 0], -torch.inf))
-            pairs.append((_best(kept), _best(good)))
-            search.push(kept)
-            track.push(good)
-    if bool((track.layers[-1].g[:, 0] == -torch.inf).any()):
-        raise _unreachable(track.layers[-1].g[:, 0] == -torch.inf)
-    final = search.layers[-1]
-    assert final.good is not None
-    wrong = ~final.good[:, 0]
-    first = torch.where(wrong & (first < 0), space.layers, first)
-    if strategy == "early":
-        at, wrong = first, wrong | lost
-    elif strategy == "max_violation":
-        at = torch.stack(by, 1).argmax(1) + 1
-    else:
-        at = torch.full_like(first, space.layers)
-    bad, better = Tally(search), Tally(track)
-    for t, (kept, good) in enumerate(pairs, 1):
-        weight = (wrong & (at == t))[:, None].to(kept.g)
-        bad.add(t, kept, -weight)
-        better.add(t, good, weight)
-    value = better.value(space) + bad.value(space) if bool(wrong.any()) else _nothing(space)
-    return Violations(value, wrong.long(), lost.long(), torch.where(wrong, first, -1))
-
-
-def _best(layer: Layer[S]) -> Layer[S]:
-    good = None if layer.good is None else layer.good[:, :1]
-    return Layer(
-        take(layer.state, torch.zeros_like(layer.parent[:, :1])),
-        layer.g[:, :1],
-        good,
-        layer.parent[:, :1],
-        layer.operator[:, :1],
-    )
-
-
 def _where(rows: Tensor, these: Layer[S], others: Layer[S]) -> Layer[S]:
     assert these.good is not None
     assert others.good is not None
@@ -243,7 +167,7 @@ def _where(rows: Tensor, these: Layer[S], others: Layer[S]) -> Layer[S]:
     )
 
 
-def _nothing(space: SearchSpace[S]) -> Tensor:
+def nothing(space: SearchSpace[S]) -> Tensor:
     """0 that is a function of the scores, so that a backward pass runs."""
     state = space.initial()
     operator = torch.zeros((space.batch_size, 1), dtype=torch.int64, device=state[0].device)

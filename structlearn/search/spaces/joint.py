@@ -73,6 +73,7 @@ class JointSpace(SearchSpace[JointState]):
         self.batch_size, self.words, self.operators = b, n, max(p, c)
         self.layers = 2 * n + 1
         self.lengths = torch.full((b,), n, device=scores.pos.device) if lengths is None else lengths
+        self._shortest = int(self.lengths.min())
         self._rows = torch.arange(b, device=scores.pos.device)[:, None]
         # The edge is a word with one part of speech, which costs nothing.
         self._pos = torch.cat([scores.pos.detach(), scores.pos.new_zeros((b, 1, p))], 1)
@@ -95,11 +96,13 @@ class JointSpace(SearchSpace[JointState]):
     def expand(self, state: JointState) -> Tensor:
         s, (for_pos, word) = self.scores, self._layer(state)
         if for_pos:
+            between = embedding(state.here, s.pos_pair) + embedding(state.chunk, s.pos_chunk)
+            if word < self._shortest:
+                return self._pos[:, word, None] + between
             shut = torch.full((self.parts,), -torch.inf, device=self._pos.device)
             edge = torch.where(torch.arange(self.parts, device=shut.device) == 0, 0.0, shut)
             ends, over = (self.lengths == word)[:, None], (self.lengths < word)[:, None]
             here = torch.where(over, shut, torch.where(ends, edge, self._pos[:, word]))
-            between = embedding(state.here, s.pos_pair) + embedding(state.chunk, s.pos_chunk)
             return here[:, None] + torch.where(ends[..., None], 0, between)
         here = s.chunk[:, word].masked_fill((self.lengths <= word)[:, None], -torch.inf)
         left = embedding(state.earlier * (self.parts + 1) + state.before, s.left.flatten(0, 1))
