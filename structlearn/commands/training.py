@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections.abc import Sequence
@@ -70,6 +71,7 @@ def run(arguments: Sequence[str], *, start: bool = True) -> TrainingCommand:
         # Options of the other commands are not made: each takes half a second.
         asked = {arguments[0]: LightningCLI.subcommands()[arguments[0]]}
         command = type("TrainingCommand", (TrainingCommand,), {"subcommands": staticmethod(lambda: asked)})
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(_no_advertisement)
     with warnings.catch_warnings():
         for message in _QUIET:
             warnings.filterwarnings("ignore", message=message)
@@ -82,11 +84,33 @@ def run(arguments: Sequence[str], *, start: bool = True) -> TrainingCommand:
             seed_everything_default=0,
             save_config_kwargs={"overwrite": True},
             save_config_callback=_SaveConfig,
-            parser_kwargs={arguments[0]: {"prog": f"structlearn {arguments[0]}"}} if start else {},
+            parser_kwargs={arguments[0]: _described(arguments[0])} if start else {},
+            auto_configure_optimizers=False,
             trainer_defaults={"enable_model_summary": False},
             run=start,
             args=list(arguments),
         )
+
+
+def _no_advertisement(record: logging.LogRecord) -> bool:
+    return "Tip:" not in record.getMessage()
+
+
+def _described(name: str) -> dict[str, str]:
+    """How help begins: the few options that most runs need, not all of them."""
+    program = f"structlearn {name}"
+    options = "--config FILE [--data.init_args.NAME VALUE] [--model.init_args.NAME VALUE] [--trainer.NAME VALUE]"
+    about = {
+        "fit": "Train a task on the data that a configuration names. Its keys are options, and options win. Example: "
+        f"{program} --config configs/tagging/crf.yaml --data.init_args.train train.txt --save_to tagger.",
+        "validate": "Score a checkpoint on validation data.",
+        "test": "Score a checkpoint on test data.",
+    }[name]
+    ends = " [--save_to FOLDER]" if name == "fit" else " --ckpt_path FILE"
+    more = (
+        "\nOptions of a class: --model.help structlearn.tasks.Tagging, --data.help structlearn.data.modules.TaggingData"
+    )
+    return {"prog": program, "usage": f"{program} {options}{ends}", "description": about + more}
 
 
 def instantiated(config: Path, *overrides: str) -> tuple[Task, TaskData, dict[str, Any]]:
