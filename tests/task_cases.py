@@ -61,6 +61,12 @@ CASES: dict[str, Case] = {
         "f1",
         True,
     ),
+    "search joint": Case(
+        modules.JointData,
+        lambda c, optimizer=None, confidences=False, **o: tasks.JointTagging(c, beam=3, **o),
+        "f1",
+        True,
+    ),
     "constrained": Case(
         modules.TaggingData,
         lambda c, **o: tasks.Constrained(c, "implies('B-VP', 'B-NP')", _bilstm(), mode="ibt", **o),

@@ -17,7 +17,7 @@ from structlearn.data.batch import Batch
 from structlearn.data.codecs.base import Codec
 from structlearn.errors import ArgumentError
 from structlearn.features import TagSpanMap
-from structlearn.search import beam_search, space_of
+from structlearn.search import SearchSpace, beam_search, space_of
 from structlearn.search.steps import How, SearchSteps, When
 from structlearn.structures import Structure
 from structlearn.tasks.base import Task
@@ -26,12 +26,12 @@ from structlearn.tasks.segmentation import Segmentation
 from structlearn.tasks.tagging import Tagging
 
 
-class _BySearch(Task):
+class BySearch(Task):
     """Manual optimisation by :class:`SearchSteps`; ``train/loss`` is the mean number of errors of a search."""
 
     steps: SearchSteps
 
-    def _learn_by_search(self, encoder: nn.Module | None, steps: SearchSteps) -> None:
+    def learn_by_search(self, encoder: nn.Module | None, steps: SearchSteps) -> None:
         if encoder is not None and next(encoder.parameters(), None) is not None:
             remedy = "Tagging, Segmentation and Parsing train networks with loss: structlearn.search.StructureBeamLoss"
             expected = "one without parameters: updates are for linear scores"
@@ -40,21 +40,25 @@ class _BySearch(Task):
         self.steps = steps
         self._latest: list[Tensor] = []
 
+    def space(self, structure: Any) -> SearchSpace[Any]:
+        """What is searched."""
+        return space_of(structure)
+
     def best(self, structure: Structure) -> Tensor:
-        return beam_search(space_of(structure), self.steps.beam, recombine=self.steps.recombine).output
+        return beam_search(self.space(structure), self.steps.beam, recombine=self.steps.recombine).output
 
     def configure_optimizers(self) -> None:
         return None
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        found = self.steps(space_of(self(batch)), batch.gold, weight=float(batch.share > 0))
+        found = self.steps(self.space(self(batch)), batch.gold, weight=float(batch.share > 0))
         self.count_step()
         errors = found.errors.float().mean()
         self.log("train/loss", errors, prog_bar=True, batch_size=len(batch.places))
         self.log("train/lost", found.lost.float().mean(), batch_size=len(batch.places))
         return errors
 
-    def _heads(self) -> dict[str, Tensor]:
+    def heads(self) -> dict[str, Tensor]:
         """The weights by their names in a state."""
         return {f"feature_map.{name}": self.feature_map.get_parameter(name) for name in self.feature_map.head}
 
@@ -87,7 +91,7 @@ class _BySearch(Task):
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_save_checkpoint(checkpoint)
-        names = list(self._heads())
+        names = list(self.heads())
         # A callback may save while the average is in place.
         latest = self._latest or [w.detach() for w in self.steps.update.weights]
         update = self.steps.update
@@ -98,10 +102,10 @@ class _BySearch(Task):
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         super().on_load_checkpoint(checkpoint)
         self.steps.update.load_state_dict(checkpoint["search"]["update"])
-        checkpoint["state_dict"].update(zip(self._heads(), checkpoint["search"]["latest"], strict=True))
+        checkpoint["state_dict"].update(zip(self.heads(), checkpoint["search"]["latest"], strict=True))
 
 
-class SearchTagging(_BySearch, Tagging):
+class SearchTagging(BySearch, Tagging):
     """As :class:`Tagging`, learned and decoded by a beam from left to right.
 
     Args:
@@ -128,10 +132,10 @@ class SearchTagging(_BySearch, Tagging):
         super().__init__(codec, encoder, "perceptron", cost, metric, sparse_gradients=True, confidences=confidences)
         weights = self.feature_map.head_parameters()
         options: dict[str, Any] = {"beam": beam, "strategy": strategy, "update": update, "alpha": alpha}
-        self._learn_by_search(encoder, SearchSteps(weights, **options, recombine=recombine))
+        self.learn_by_search(encoder, SearchSteps(weights, **options, recombine=recombine))
 
 
-class SearchSegmentation(_BySearch, Segmentation):
+class SearchSegmentation(BySearch, Segmentation):
     """As :class:`Segmentation`, learned and decoded by a beam over whole segments.
 
     Args:
@@ -156,10 +160,10 @@ class SearchSegmentation(_BySearch, Segmentation):
         super().__init__(codec, None, "perceptron", cost, metric, sparse_gradients=True, confidences=confidences)
         weights = self.feature_map.head_parameters()
         options: dict[str, Any] = {"beam": beam, "strategy": strategy, "update": update, "alpha": alpha}
-        self._learn_by_search(None, SearchSteps(weights, **options, recombine=recombine))
+        self.learn_by_search(None, SearchSteps(weights, **options, recombine=recombine))
 
 
-class SearchParsing(_BySearch, Parsing):
+class SearchParsing(BySearch, Parsing):
     """As :class:`Parsing` of spans, by shift and reduce, with scores of parts of speech at their ends.
 
     Args:
@@ -186,4 +190,4 @@ class SearchParsing(_BySearch, Parsing):
         feature_map = TagSpanMap(tags, labels, max_width=max_width)
         super().__init__(codec, None, "perceptron", cost, metric, feature_map=feature_map, confidences=confidences)
         weights = self.feature_map.head_parameters()
-        self._learn_by_search(None, SearchSteps(weights, beam=beam, strategy=strategy, update=update, alpha=alpha))
+        self.learn_by_search(None, SearchSteps(weights, beam=beam, strategy=strategy, update=update, alpha=alpha))

@@ -136,7 +136,7 @@ class TaggingCodec(Codec):
         lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
         if form == "text":
             return [Sentence(words := line.split(), [""] * len(words), []) for _, line in lines]
-        return [_of_json(line, f"{source}:{number}") for number, line in lines]
+        return [sentence_of_json(line, f"{source}:{number}") for number, line in lines]
 
     def _unlabelled(self, columns: list[list[str]]) -> Sentence:
         """A sentence without gold; the last of several columns is dropped if it holds tags."""
@@ -210,7 +210,8 @@ def sentence_of(columns: Sequence[list[str]]) -> Sentence:
     return Sentence(columns[0], columns[1] if len(columns) > 2 else [""] * len(columns[0]), columns[-1])
 
 
-def _of_json(line: str, place: str) -> Sentence:
+def sentence_of_json(line: str, place: str) -> Sentence:
+    """{"words": [...], "pos": [...], "tags": [...]}, of which words alone are needed."""
     try:
         row = json.loads(line)
         words, tags = row["words"], row.get("tags") or []
