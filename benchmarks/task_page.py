@@ -37,11 +37,11 @@ def _rows(found: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     for loss in ("crf", "hinge-margin", "hinge-slack"):
         if b := found.get(f"bilstm {loss}"):
             kept = b["f1"] >= 93.0 and b["train_seconds"] <= 1800
-            text = f"{b['f1']:.2f}, {b['train_seconds']:.0f} s"
+            text = f"{b['f1']:.2f}, {b['epochs']} epochs, {b['train_seconds']:.0f} s"
             bar = "≥ 93.0 in 1,800 core-seconds"
             yield f"CoNLL-2000, BiLSTM words and letters, {loss}: F on test", text, bar, said(kept)
     if b := found.get("held out"):
-        text = f"{b['f1']:.2f}, {b['train_seconds']:.0f} s"
+        text = f"{b['f1']:.2f}, {b['epochs']} epochs, {b['train_seconds']:.0f} s"
         yield "the same, crf, on every tenth training sentence, held out", text, "", ""
     for kind, most in (("linear", 0.215), ("neural", 0.10)):
         if e := found.get(f"letters {kind}"):

@@ -23,6 +23,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
+from benchmarks.crfsuite import chunk_f1, crfsuite
 from benchmarks.study import RESULTS
 from benchmarks.task_page import page
 from structlearn import encoders, tasks
@@ -54,7 +55,7 @@ def sparse() -> Entry:
         print(ours[-1], theirs[-1], flush=True)
     entry["train_seconds"] = min(ours)
     entry |= min(theirs, key=lambda run: run["crfsuite_seconds"])
-    entry["f1"] = 100 * _chunk_f1([row["output"] for row in predictions(task, test)], test)
+    entry["f1"] = 100 * chunk_f1([row["output"] for row in predictions(task, test)], test)
     return entry | _tagging_speeds(task, codec, test)
 
 
@@ -74,12 +75,6 @@ def _train_sparse(codec: TaggingCodec, data: modules.base.Encoded) -> tuple[task
             task.steps(*ready[i], scale=1 - done / total)
             done += 1
     return task.eval(), time.process_time() - began
-
-
-def _chunk_f1(predicted: Sequence[Any], test: Sequence[Any]) -> float:
-    from structlearn.metrics.chunks import chunk_scores
-
-    return chunk_scores(predicted, [s.chunks for s in test]).f1
 
 
 def _tagging_speeds(task: Any, codec: TaggingCodec, test: Sequence[Any]) -> Entry:
@@ -103,48 +98,10 @@ def _tagging_speeds(task: Any, codec: TaggingCodec, test: Sequence[Any]) -> Entr
     return {name: sorted(values)[2] for name, values in speeds.items()}
 
 
-def crfsuite(train: Sequence[Any], test: Sequence[Any], **options: Any) -> Entry:
-    """CRFsuite's l2sgd, c2=1, on its usual chunking set: words and parts of speech in a window of two, n-grams."""
-    import pycrfsuite
-
-    trainer = pycrfsuite.Trainer(algorithm="l2sgd", params={"c2": 1.0, **options}, verbose=False)
-    for s in train:
-        trainer.append(_crfsuite_features(s), s.chunks)
-    path = str(RESULTS / "crfsuite.model")
-    began, cpu = time.perf_counter(), time.process_time()
-    trainer.train(path)
-    entry: Entry = {"crfsuite_seconds": time.process_time() - cpu, "crfsuite_wall": time.perf_counter() - began}
-    entry["crfsuite_passes"] = len(trainer.logparser.iterations)
-    tagger = pycrfsuite.Tagger()
-    tagger.open(path)
-    entry["crfsuite_f1"] = 100 * _chunk_f1([tagger.tag(_crfsuite_features(s)) for s in test], test)
-    tagger.close()
-    Path(path).unlink()
-    return entry
-
-
 def crfsuite_to_its_end() -> Entry:
     """CRFsuite with no limit of passes but its own."""
     files = (DATA / "conll2000" / f"{name}.txt.gz" for name in ("train", "test"))
     return crfsuite(*(read_conll2000(path) for path in files))
-
-
-def _crfsuite_features(sentence: Any) -> list[list[str]]:
-    n = len(sentence.words)
-
-    def at(values: Sequence[str], t: int) -> str:
-        return values[t] if 0 <= t < n else "_"
-
-    rows = []
-    for t in range(n):
-        words = [at(sentence.words, t + k) for k in range(-2, 3)]
-        parts = [at(sentence.pos, t + k) for k in range(-2, 3)]
-        row = [f"w{k}={word}" for k, word in enumerate(words)] + [f"p{k}={part}" for k, part in enumerate(parts)]
-        row += [f"w12={words[1]}|{words[2]}", f"w23={words[2]}|{words[3]}"]
-        row += [f"p{k}{k + 1}={parts[k]}|{parts[k + 1]}" for k in range(4)]
-        row += [f"p{k}{k + 1}{k + 2}={'|'.join(parts[k : k + 3])}" for k in range(3)]
-        rows.append(row)
-    return rows
 
 
 def bilstm(loss: Any, *, held_out: bool = False) -> Entry:

@@ -19,11 +19,11 @@ from collections.abc import Iterable
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
-from structlearn.data.processes import anywhere, processes, sum_of_rows
+from structlearn.data.processes import anywhere
 from structlearn.errors import ArgumentError
+from structlearn.search.touched import Touched, of_all_processes
 from structlearn.search.violations import Violations
 
 _FOLD = 1e-3  # below this scale v is rescaled: its float32 entries would lose what is added
@@ -54,15 +54,15 @@ class Update(ABC):
         if anywhere(bool((violations.errors > 0).any())):
             delta = torch.autograd.grad(violations.value, self.weights, allow_unused=True)
             with torch.no_grad():
-                self._move([_of_all_processes(d, w) for d, w in zip(delta, self.weights, strict=True)])
+                self._move([of_all_processes(d, w) for d, w in zip(delta, self.weights, strict=True)])
             self.updates += 1
         self._scales += self.scale
         self.calls += 1
 
     @abstractmethod
-    def _move(self, delta: list[_Sparse | None]) -> None: ...
+    def _move(self, delta: list[Touched | None]) -> None: ...
 
-    def _add(self, delta: list[_Sparse | None], step: float) -> None:
+    def _add(self, delta: list[Touched | None], step: float) -> None:
         for v, u, d in zip(self.weights, self._sums, delta, strict=True):
             if d is not None:
                 d.add_to(v, step)
@@ -120,7 +120,7 @@ class Perceptron(Update):
         weights: tensors that require gradients and that the scores are linear in.
     """
 
-    def _move(self, delta: list[_Sparse | None]) -> None:
+    def _move(self, delta: list[Touched | None]) -> None:
         self._add(delta, 1.0)
 
 
@@ -167,7 +167,7 @@ class ALMA(Update):
     def margin(self) -> float:
         return (1 - self.alpha) * self.B * math.sqrt((self.p - 1) / (self.updates + 1)) / self.scale
 
-    def _move(self, delta: list[_Sparse | None]) -> None:
+    def _move(self, delta: list[Touched | None]) -> None:
         step = self.C / math.sqrt((self.p - 1) * (self.updates + 1))
         size = sum(float(d.values.double().abs().pow(self.p).sum()) for d in delta if d is not None) ** (1 / self.p)
         if size == 0:
@@ -188,7 +188,7 @@ class ALMA(Update):
             self.fold()
             self._square = self._squared()
 
-    def _move_dense(self, delta: list[_Sparse | None], along: float) -> None:
+    def _move_dense(self, delta: list[Touched | None], along: float) -> None:
         q = self.p / (self.p - 1)
         before = [v.clone() for v in self.weights]
         theta = _link(before, q)
@@ -212,44 +212,3 @@ def _link(tensors: list[Tensor], q: float) -> list[Tensor]:
     if norm == 0:
         return [x.clone() for x in tensors]
     return [x.sign() * x.abs().pow(q - 1) / norm ** (q - 2) for x in tensors]
-
-
-class _Sparse:
-    """Distinct rows of a tensor, or all of it."""
-
-    def __init__(self, index: Tensor | None, values: Tensor) -> None:
-        self.index, self.values = index, values
-
-    def add_to(self, x: Tensor, factor: float) -> None:
-        if self.index is None:
-            x.add_(self.values, alpha=factor)
-        else:
-            x.index_add_(0, self.index, self.values, alpha=factor)
-
-    def dot(self, x: Tensor) -> float:
-        there = x if self.index is None else x[self.index]
-        return float((there.double() * self.values.double()).sum())
-
-
-def _of_all_processes(delta: Tensor | None, weight: Tensor) -> _Sparse | None:
-    """Δ, added up over the processes that train together, if there are others."""
-    if processes() == 1:
-        return None if delta is None else _rows(delta)
-    whole = torch.zeros_like(weight) if delta is None else delta
-    if not whole.is_sparse:
-        dist.all_reduce(whole)
-        return _Sparse(None, whole)
-    rows = _rows(whole)
-    assert rows.index is not None
-    return _Sparse(*sum_of_rows(rows.index, rows.values))
-
-
-def _rows(delta: Tensor) -> _Sparse:
-    if not delta.is_sparse:
-        return _Sparse(None, delta)
-    index, values = delta._indices()[0], delta._values()
-    used = values.flatten(1).ne(0).any(1).nonzero()[:, 0]
-    # Most rows of an embedding bag's gradient are zero: equal paths cancel. Sorting only the others is what costs.
-    index, inverse = index[used].unique(return_inverse=True)
-    total = values.new_zeros((len(index), *values.shape[1:])).index_add_(0, inverse, values[used])
-    return _Sparse(index, total)
