@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -116,6 +118,21 @@ def test_words_outside_the_vocabulary_keep_their_own_pieces_in_training_and_pred
         before, after = (float(loss.detach()) if before == float("inf") else before), float(loss.detach())
     assert after < 0.6 * before  # all words alike, it could learn the commonest tags alone
     assert predictions(task, first)[0]["score"] != predictions(task, second)[0]["score"]
+
+
+def test_a_saved_task_needs_the_folder_of_its_encoder_no_more(folder: Path, tmp_path_factory: Any) -> None:
+    data = modules.TaggingData(examples=12)
+    task = tasks.Tagging(data.codec, encoders.HuggingFace(folder, freeze=True)).eval()
+    torch.nn.init.normal_(task.feature_map.emission)
+    examples = task.codec.parse("the Gnu saw Mary .", "text")
+    wanted = predictions(task, examples)
+    first, second = (tmp_path_factory.mktemp("saved") / name for name in ("first", "second"))
+    sl.save(task, first)
+    shutil.rmtree(folder)
+    assert predictions(sl.load(first), examples) == wanted
+    sl.save(sl.load(first), second)
+    shutil.rmtree(first)
+    assert predictions(sl.load(second), examples) == wanted
 
 
 def test_inputs_that_no_tokenizer_can_cut_are_refused(folder: Path) -> None:

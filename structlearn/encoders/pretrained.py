@@ -31,11 +31,15 @@ class HuggingFace(Encoder):
         super().__init__()
         if (folder is None) == (config is None):
             raise ArgumentError("folder", "a folder or a config", f"{folder} and {config}", "give one of them")
-        self.config, self.freeze = config, freeze
+        self.folder, self.config, self.freeze = folder, config, freeze
         library = _transformers()
         self.tokenizer = None
         if folder is not None:
-            self.model = library.AutoModel.from_pretrained(str(folder), local_files_only=True)
+            if list(Path(folder).glob("*.safetensors")) or list(Path(folder).glob("*.bin")):
+                self.model = library.AutoModel.from_pretrained(str(folder), local_files_only=True)
+            else:  # beside a saved task, which has the weights
+                made = library.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+                self.model = library.AutoModel.from_config(made)
             self.tokenizer = library.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
             self.out_features = int(self.model.config.hidden_size)
         else:
@@ -49,6 +53,14 @@ class HuggingFace(Encoder):
             self.model = library.AutoModel.from_config(library.AutoConfig.for_model(**options))
         if self.freeze:
             self.model.requires_grad_(False)
+
+    def keep_files(self, folder: Path) -> str | None:
+        """Writes what beside weights a saved task needs to ``folder``; the path that its description has for them."""
+        if self.tokenizer is None:
+            return None
+        self.tokenizer.save_pretrained(folder)
+        self.model.config.save_pretrained(folder)
+        return str(self.folder)
 
     def forward(self, x: TokenInputs) -> Tensor:
         assert x.words is not None
