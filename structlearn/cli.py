@@ -17,6 +17,14 @@ _TRAINING = {
 }
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Defaults, where there are any to speak of."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        nothing = action.default is None or action.default is False or action.default == []
+        return action.help if nothing else super()._get_help_string(action)
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands and their options; those of fit, validate and test are made by LightningCLI when they run."""
     top = argparse.ArgumentParser(
@@ -66,9 +74,7 @@ def _add_completion(top: argparse.ArgumentParser) -> None:
 def _command(
     commands: _Commands, name: str, about: str, run: Callable[[argparse.Namespace], None]
 ) -> argparse.ArgumentParser:
-    found = commands.add_parser(
-        name, help=about, description=about, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    found = commands.add_parser(name, help=about, description=about, formatter_class=_Help)
     found.set_defaults(run=run)
     return found
 
@@ -98,7 +104,7 @@ def _add_solve(commands: _Commands) -> None:
     found.add_argument("--max-rounds", type=_positive, help="limit (1000)")
     found.add_argument("--slices", type=_positive, help="votes (10)")
     found.add_argument("--width", type=_positive, help="candidates of a list in one vote (1)")
-    found.add_argument("--save-to", type=Path, help="folder for the trained model, for predict")
+    found.add_argument("--save-to", "--save_to", type=Path, help="folder for the trained model, for predict")
 
 
 def _add_reproduce(commands: _Commands) -> None:
