@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from structlearn.baselines.pcfg import PCFG
@@ -21,6 +22,7 @@ from structlearn.experiments.rerank_models import (
     out_of_fold,
     picked,
     tree_voting,
+    tuned,
     voting,
 )
 from structlearn.reranking import NBest, kbest_lists, paired_bootstrap, read_blocks
@@ -109,10 +111,12 @@ def compare(name: str, lists: Sequence[NBest], size: Size, published: bool) -> t
         f"tree kernel: λ = {kernel.decay:g}, {size.tree_slices} slices, the first {size.most} candidates of a list, "
         f"{seconds:.0f} s of CPU to choose, train and score",
     ]
-    curve = slices_curve(name, features, best, train, test, size)
+    # The paper's curve is of narrow slices, whatever shape won.
+    narrow = tuned(partial(voting, features), [s for s in size.shapes if s.width == 1], train, size.folds)
+    curve = slices_curve(name, features, narrow, train, test, size)
     main = Table(title, COLUMNS, compared(chosen, size.draws), paper)
     validated, more = all_documents(name, everything, lists, size)
-    return [main, curve, scoring(name, best, features, test), validated], [*told, more]
+    return [main, curve, scoring(name, narrow, features, test), validated], [*told, more]
 
 
 def compared(chosen: Mapping[str, list[Matches]], draws: int) -> list[list[Any]]:
@@ -163,11 +167,8 @@ def slices_curve(
         own = corpus_scores(picked(train, choose(train, weights.combine(train, out)))).f1
         ours = weights.combine(test, best.model.votes(test, slices=n))
         rows.append([str(n), 100 * own, 100 * corpus_scores(picked(test, choose(test, ours))).f1])
-    return Table(
-        f"{name}: slices of linear voting, {shape.width} other candidates of a list each",
-        ["slices", "F1, out of fold", "F1, test"],
-        rows,
-    )
+    title = f"{name}: narrow slices of linear voting, C = {shape.C:g}"
+    return Table(title, ["slices", "F1, out of fold", "F1, test"], rows)
 
 
 def scoring(name: str, best: Tuned, features: Prepared, test: Sequence[NBest]) -> Table:
@@ -243,6 +244,6 @@ EXPERIMENT = Experiment(
     about="n-best lists of an outside parser and of an own grammar reranked by voting over pairs; learning curve",
     paper="Shen and Joshi 2003, tables 1 and 2",
     corpora=("nbest", "treebank"),
-    minutes=5,
+    minutes=12,
     run=run,
 )
