@@ -46,7 +46,7 @@ def _seconds(call: Callable[[], object], repeats: int) -> float:
 
 def scoring(train: Sequence[NBest], test: Sequence[NBest], slices: int) -> None:
     """Time a candidate, by number of candidates and of training pairs."""
-    features = Prepared(train, test)
+    features = Prepared([*train, *test]).among(train)
     print("| model | training pairs | support vectors | candidates | ms | µs a candidate |\n|---|---|---|---|---|---|")
     for share in (8, 1):
         part = train[: len(train) // share]

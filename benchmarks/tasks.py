@@ -4,7 +4,7 @@
     python -m benchmarks.tasks sparse letters start  # some of it
 
 The corpora are looked for in the folder STRUCTLEARN_DATA, by default ../shared/data. Settings were chosen on training
-data held out (every tenth sentence or word); test data are scored once, by what stands here. Seconds are of the
+data held out (every tenth sentence or word); test data are scored by what stands here alone. Seconds are of the
 process, so that other work on the machine does not count. Results are kept in results/tasks.json, one entry a
 measurement, and results/tasks.md is written from it.
 """
@@ -23,6 +23,7 @@ from typing import Any
 import pytorch_lightning as pl
 import torch
 
+from benchmarks.crfsuite import chunk_f1, crfsuite
 from benchmarks.study import RESULTS
 from benchmarks.task_page import page
 from structlearn import encoders, tasks
@@ -38,7 +39,7 @@ Entry = dict[str, Any]
 
 
 def sparse() -> Entry:
-    """The linear tagger beside CRFsuite, same run, same sentences."""
+    """The linear tagger beside CRFsuite, turn by turn in one run, same sentences."""
     train = read_conll2000(DATA / "conll2000" / "train.txt.gz")
     test = read_conll2000(DATA / "conll2000" / "test.txt.gz")
     entry: Entry = {}
@@ -46,6 +47,20 @@ def sparse() -> Entry:
     codec = TaggingCodec.fit(train, sparse=True)
     data = modules.base.Encoded(codec, train)
     entry["features_seconds"] = time.process_time() - began
+    ours, theirs = [], []
+    for _ in range(2):
+        task, seconds = _train_sparse(codec, data)
+        ours.append(seconds)
+        theirs.append(crfsuite(train, test, max_iterations=30))
+        print(ours[-1], theirs[-1], flush=True)
+    entry["train_seconds"] = min(ours)
+    entry |= min(theirs, key=lambda run: run["crfsuite_seconds"])
+    entry["f1"] = 100 * chunk_f1([row["output"] for row in predictions(task, test)], test)
+    return entry | _tagging_speeds(task, codec, test)
+
+
+def _train_sparse(codec: TaggingCodec, data: modules.base.Encoded) -> tuple[tasks.SparseTagging, float]:
+    """A tagger, and the seconds of training it."""
     task = tasks.SparseTagging(codec, step=0.1)
     epochs, size = 3, 16
     generator = torch.Generator().manual_seed(0)
@@ -59,19 +74,7 @@ def sparse() -> Entry:
         for i in torch.randperm(len(ready), generator=generator).tolist():
             task.steps(*ready[i], scale=1 - done / total)
             done += 1
-    entry["train_seconds"] = time.process_time() - began
-    task.eval()
-    entry["f1"] = 100 * _chunk_f1([row["output"] for row in predictions(task, test)], test)
-    entry |= _tagging_speeds(task, codec, test)
-    print(entry, flush=True)
-    entry |= _crfsuite(train, test)
-    return entry
-
-
-def _chunk_f1(predicted: Sequence[Any], test: Sequence[Any]) -> float:
-    from structlearn.metrics.chunks import chunk_scores
-
-    return chunk_scores(predicted, [s.chunks for s in test]).f1
+    return task.eval(), time.process_time() - began
 
 
 def _tagging_speeds(task: Any, codec: TaggingCodec, test: Sequence[Any]) -> Entry:
@@ -95,51 +98,24 @@ def _tagging_speeds(task: Any, codec: TaggingCodec, test: Sequence[Any]) -> Entr
     return {name: sorted(values)[2] for name, values in speeds.items()}
 
 
-def _crfsuite(train: Sequence[Any], test: Sequence[Any]) -> Entry:
-    """CRFsuite's l2sgd on words and parts of speech in a window of two and their n-grams, its usual chunking set."""
-    import pycrfsuite
-
-    # By its defaults it was still training after three minutes of CPU on these features.
-    trainer = pycrfsuite.Trainer(algorithm="l2sgd", params={"max_iterations": 25}, verbose=False)
-    for s in train:
-        trainer.append(_crfsuite_features(s), s.chunks)
-    path = str(RESULTS / "crfsuite.model")
-    began, cpu = time.perf_counter(), time.process_time()
-    trainer.train(path)
-    entry: Entry = {"crfsuite_seconds": time.process_time() - cpu, "crfsuite_wall": time.perf_counter() - began}
-    tagger = pycrfsuite.Tagger()
-    tagger.open(path)
-    entry["crfsuite_f1"] = 100 * _chunk_f1([tagger.tag(_crfsuite_features(s)) for s in test], test)
-    tagger.close()
-    Path(path).unlink()
-    return entry
+def crfsuite_to_its_end() -> Entry:
+    """CRFsuite with no limit of passes but its own."""
+    files = (DATA / "conll2000" / f"{name}.txt.gz" for name in ("train", "test"))
+    return crfsuite(*(read_conll2000(path) for path in files))
 
 
-def _crfsuite_features(sentence: Any) -> list[list[str]]:
-    n = len(sentence.words)
+def bilstm(loss: Any, *, held_out: bool = False) -> Entry:
+    """BiLSTM over words and letters, no pretrained vectors.
 
-    def at(values: Sequence[str], t: int) -> str:
-        return values[t] if 0 <= t < n else "_"
-
-    rows = []
-    for t in range(n):
-        words = [at(sentence.words, t + k) for k in range(-2, 3)]
-        parts = [at(sentence.pos, t + k) for k in range(-2, 3)]
-        row = [f"w{k}={word}" for k, word in enumerate(words)] + [f"p{k}={part}" for k, part in enumerate(parts)]
-        row += [f"w12={words[1]}|{words[2]}", f"w23={words[2]}|{words[3]}"]
-        row += [f"p{k}{k + 1}={parts[k]}|{parts[k + 1]}" for k in range(4)]
-        row += [f"p{k}{k + 1}{k + 2}={'|'.join(parts[k : k + 3])}" for k in range(3)]
-        rows.append(row)
-    return rows
-
-
-def bilstm(loss: Any) -> Entry:
-    """BiLSTM over words and letters, no pretrained vectors; every tenth training sentence held out."""
+    Trained on all training sentences and scored on test, or, with every tenth sentence held out, scored on those: that
+    is how settings are chosen.
+    """
     pl.seed_everything(0, verbose=False)
-    folder = DATA / "conll2000"
-    data = modules.TaggingData(folder / "train.txt.gz", None, folder / "test.txt.gz", batch_size=32)
+    train, test = (DATA / "conll2000" / f"{name}.txt.gz" for name in ("train", "test"))
+    # With a file for validation nothing is held out; training does not look at it.
+    data = modules.TaggingData(train, None if held_out else train, None if held_out else test, batch_size=32)
     words = encoders.WordsAndLetters(100, 30, 100, dropout=0.5, unknown=0.02)
-    epochs = 10
+    epochs = 20
     task = tasks.Tagging(
         data.codec,
         encoders.BiLSTM(words, hidden=256, dropout=0.5),
@@ -148,12 +124,11 @@ def bilstm(loss: Any) -> Entry:
         schedule=lambda o: torch.optim.lr_scheduler.LambdaLR(o, lambda epoch: 1 - epoch / epochs),
     )
     average = pl.callbacks.EMAWeightAveraging(decay=0.998)
-    trainer = _trainer(max_epochs=epochs, gradient_clip_val=5.0, callbacks=[average], check_val_every_n_epoch=epochs)
+    trainer = _trainer(max_epochs=epochs, gradient_clip_val=5.0, callbacks=[average], limit_val_batches=0)
     began, cpu = time.perf_counter(), time.process_time()
     trainer.fit(task, data)
     entry = {"train_seconds": time.process_time() - cpu, "wall_seconds": time.perf_counter() - began, "epochs": epochs}
-    entry["held_out_f1"] = 100 * float(trainer.callback_metrics["val/f1"])
-    return entry | {"f1": 100 * evaluate(task, data)["f1"]}
+    return entry | {"f1": 100 * evaluate(task, data)["f1"]}  # without a test file, of what was held out
 
 
 def letters(kind: str) -> Entry:
@@ -226,10 +201,12 @@ def _trainer(**options: Any) -> pl.Trainer:
 PARTS: dict[str, Callable[[], Entry]] = {
     "start": start,
     "sparse": sparse,
+    "crfsuite to its end": crfsuite_to_its_end,
     "share": share,
     "letters linear": lambda: letters("linear"),
     "letters neural": lambda: letters("neural"),
     **{f"bilstm {loss}": (lambda loss=loss: bilstm(loss)) for loss in ("crf", "hinge-margin", "hinge-slack")},
+    "held out": lambda: bilstm("crf", held_out=True),
 }
 
 

@@ -17,6 +17,14 @@ _TRAINING = {
 }
 
 
+class _Help(argparse.ArgumentDefaultsHelpFormatter):
+    """Defaults, where there are any to speak of."""
+
+    def _get_help_string(self, action: argparse.Action) -> str | None:
+        nothing = action.default is None or action.default is False or action.default == []
+        return action.help if nothing else super()._get_help_string(action)
+
+
 def parser() -> argparse.ArgumentParser:
     """All commands and their options; those of fit, validate and test are made by LightningCLI when they run."""
     top = argparse.ArgumentParser(
@@ -66,9 +74,7 @@ def _add_completion(top: argparse.ArgumentParser) -> None:
 def _command(
     commands: _Commands, name: str, about: str, run: Callable[[argparse.Namespace], None]
 ) -> argparse.ArgumentParser:
-    found = commands.add_parser(
-        name, help=about, description=about, formatter_class=argparse.ArgumentDefaultsHelpFormatter
-    )
+    found = commands.add_parser(name, help=about, description=about, formatter_class=_Help)
     found.set_defaults(run=run)
     return found
 
@@ -86,15 +92,19 @@ def _add_predict(commands: _Commands) -> None:
 
 
 def _add_solve(commands: _Commands) -> None:
-    found = _command(commands, "solve", "train a structured SVM exactly, with a certificate", _solve)
-    found.add_argument("--config", type=Path, help="configuration as of fit: data, and the task whose map is trained")
-    found.add_argument("--solver", choices=("n_slack", "one_slack", "bcfw"), default="one_slack", help="algorithm")
-    found.add_argument("--rescaling", choices=("margin", "slack"), default="margin", help="of the loss")
-    found.add_argument("--penalty", choices=("linear", "quadratic", "hard"), default="linear", help="of violations")
-    found.add_argument("--C", type=float, default=1.0, help="weight of violations")
-    found.add_argument("--eps", type=float, default=1e-2, help="violation that may be left")
-    found.add_argument("--max-rounds", type=_positive, default=1000, help="limit")
-    found.add_argument("--save-to", type=Path, help="folder for the trained model, for predict")
+    found = _command(commands, "solve", "train a structured SVM exactly, with a certificate, or by voting", _solve)
+    found.add_argument("--config", type=Path, help="configuration as of fit, with options of this command under solve")
+    # Without defaults: what is not given is the configuration's.
+    solvers = ("n_slack", "one_slack", "bcfw", "voting")
+    found.add_argument("--solver", choices=solvers, help="algorithm (one_slack); voting is for reranking")
+    found.add_argument("--rescaling", choices=("margin", "slack"), help="of the loss (margin)")
+    found.add_argument("--penalty", choices=("linear", "quadratic", "hard"), help="of violations (linear)")
+    found.add_argument("--C", type=float, help="weight of violations (1)")
+    found.add_argument("--eps", type=float, help="violation that may be left (0.01)")
+    found.add_argument("--max-rounds", type=_positive, help="limit (1000)")
+    found.add_argument("--slices", type=_positive, help="votes (10)")
+    found.add_argument("--width", type=_positive, help="candidates of a list in one vote (1)")
+    found.add_argument("--save-to", "--save_to", type=Path, help="folder for the trained model, for predict")
 
 
 def _add_reproduce(commands: _Commands) -> None:

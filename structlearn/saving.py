@@ -1,8 +1,9 @@
 """Saved models: a folder that needs nothing else, and checkpoints without pickled code.
 
 A folder holds ``model.yaml`` (the version, the task, its encoder and options), ``codec.json`` (vocabularies, tags) and
-``weights.safetensors``. A Lightning checkpoint of a task holds the same description beside its weights, as plain data,
-so ``torch.load(..., weights_only=True)`` reads it.
+``weights.safetensors``; under ``files`` what else a module needs, such as the tokenizer of a pretrained encoder. A
+Lightning checkpoint of a task holds the same description beside its weights, as plain data, so ``torch.load(...,
+weights_only=True)`` reads it.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ def save(task: Any, folder: str | Path) -> Path:
     state = checkpoint_state(task)
     tensors: dict[str, Tensor] = {f"weights.{k}": v.detach().clone().contiguous() for k, v in task.state_dict().items()}
     codec = _set_aside(state["task"]["init_args"].pop("codec"), "codec", tensors)
+    for name, module in task.named_modules():
+        keep = getattr(module, "keep_files", None)
+        if callable(keep) and (given := keep(folder / "files" / name)) is not None:
+            state["task"] = _replaced(state["task"], given, {"files": f"files/{name}"})
     state["task"] = _set_aside(state["task"], "task", tensors)
     (folder / FILES[0]).write_text(yaml.safe_dump(state, sort_keys=False, allow_unicode=True), encoding="utf-8")
     (folder / FILES[1]).write_text(json.dumps(codec, ensure_ascii=False), encoding="utf-8")
@@ -78,7 +83,7 @@ def migrated(description: Any, version: str) -> Any:
 
 
 # Class paths of older versions, by the path that they have in this one.
-RENAMED: dict[str, str] = {}
+RENAMED: dict[str, str] = {"structlearn.search.ChainBeamLoss": "structlearn.search.StructureBeamLoss"}
 
 
 def _set_aside(description: Any, place: str, tensors: dict[str, Tensor]) -> Any:
@@ -90,6 +95,25 @@ def _set_aside(description: Any, place: str, tensors: dict[str, Tensor]) -> Any:
         return [_set_aside(item, f"{place}.{i}", tensors) for i, item in enumerate(description)]
     if isinstance(description, dict):
         return {key: _set_aside(item, f"{place}.{key}", tensors) for key, item in description.items()}
+    return description
+
+
+def _replaced(description: Any, old: str, new: Any) -> Any:
+    if isinstance(description, list):
+        return [_replaced(item, old, new) for item in description]
+    if isinstance(description, dict):
+        return {key: _replaced(item, old, new) for key, item in description.items()}
+    return new if description == old else description
+
+
+def _with_files(description: Any, folder: Path) -> Any:
+    """``description`` with the paths of files that a saved folder holds."""
+    if isinstance(description, list):
+        return [_with_files(item, folder) for item in description]
+    if isinstance(description, dict):
+        if set(description) == {"files"}:
+            return str(folder / description["files"])
+        return {key: _with_files(item, folder) for key, item in description.items()}
     return description
 
 
@@ -109,7 +133,7 @@ def _read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Tensor]]:
         raise FormatError(str(folder), f"the files {', '.join(FILES)}", f"no {missing[0]}", "write it with save()")
     tensors = _safetensors().load_file(folder / FILES[2])
     state = yaml.safe_load((folder / FILES[0]).read_text(encoding="utf-8"))
-    state["task"] = _put_back(state["task"], tensors)
+    state["task"] = _with_files(_put_back(state["task"], tensors), folder)
     state["task"]["init_args"]["codec"] = _put_back(json.loads((folder / FILES[1]).read_text("utf-8")), tensors)
     return state, {k.removeprefix("weights."): v for k, v in tensors.items() if k.startswith("weights.")}
 

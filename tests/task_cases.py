@@ -37,6 +37,36 @@ CASES: dict[str, Case] = {
     "sparse tagging": Case(
         lambda **o: modules.TaggingData(sparse=True, **o), lambda c, **o: tasks.Tagging(c, **o), "f1", True
     ),
+    "sparse steps": Case(
+        lambda **o: modules.TaggingData(sparse=True, **o),
+        lambda c, optimizer=None, **o: tasks.SparseTagging(c, step=0.3, **o),  # its steps are its own
+        "f1",
+        True,
+    ),
+    "search tagging": Case(
+        lambda **o: modules.TaggingData(sparse=True, **o),
+        lambda c, optimizer=None, **o: tasks.SearchTagging(c, beam=3, update="perceptron", **o),
+        "f1",
+        True,
+    ),
+    "search segmentation": Case(
+        lambda **o: modules.SegmentationData(sparse=True, **o),
+        lambda c, optimizer=None, **o: tasks.SearchSegmentation(c, beam=3, strategy="early", **o),
+        "f1",
+        True,
+    ),
+    "search parsing": Case(
+        lambda **o: modules.ParsingData(h=0, **o),
+        lambda c, optimizer=None, **o: tasks.SearchParsing(c, beam=2, **o),
+        "f1",
+        True,
+    ),
+    "search joint": Case(
+        modules.JointData,
+        lambda c, optimizer=None, confidences=False, **o: tasks.JointTagging(c, beam=3, **o),
+        "f1",
+        True,
+    ),
     "constrained": Case(
         modules.TaggingData,
         lambda c, **o: tasks.Constrained(c, "implies('B-VP', 'B-NP')", _bilstm(), mode="ibt", **o),

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -13,7 +15,8 @@ import structlearn as sl
 from structlearn import encoders, tasks
 from structlearn.commands.predict import predictions
 from structlearn.data import modules
-from structlearn.data.batch import TokenInputs
+from structlearn.data.batch import Kept, TokenInputs
+from structlearn.errors import ArgumentError
 
 TINY = {
     "model_type": "bert",
@@ -66,21 +69,76 @@ def folder(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_a_word_of_several_pieces_takes_the_state_of_its_first(folder: Path) -> None:
-    codec = modules.TaggingData(examples=40).codec
+@pytest.mark.parametrize("around", [False, True])
+def test_a_word_of_several_pieces_takes_the_state_of_its_first(folder: Path, around: bool) -> None:
+    if around:  # pieces before and after a sentence, as most models have them
+        from tokenizers import processors
+
+        whole = transformers.AutoTokenizer.from_pretrained(folder)
+        names = (("[PAD]", 0), ("[UNK]", 1))
+        whole.backend_tokenizer.post_processor = processors.BertProcessing(*names)  # after, before
+        whole.save_pretrained(folder)
+    data = modules.TaggingData(examples=40)
     encoder = encoders.HuggingFace(folder, freeze=True)
-    encoder.build(codec)
+    encoder.build(data.codec)
     encoder.eval()
     assert not any(p.requires_grad for p in encoder.model.parameters())
-    words = torch.tensor([[5, 7, 9, 3], [4, 6, 0, 0]])  # the second is padded: its states must not change for it
-    states = encoder(TokenInputs(torch.tensor([4, 2]), words))
-    assert states.shape == (2, 4, 16)
+    sentences = ["The zebra-crossing saw Mary .", "a Cat", "\u200b saw"]  # words that training data never held
+    batch = data.codec.collate(data.codec.encode(data.codec.parse("\n".join(sentences), "text")))
+    states = encoder(batch.x)
+    assert states.shape == (3, 5, 16)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
-    for b, length in enumerate((4, 2)):
-        pieces, first = [], []
-        for word in words[b, :length].tolist():
+    for b, sentence in enumerate(sentences):
+        pieces, first = ([1] if around else []), []
+        for word in sentence.split():
             first.append(len(pieces))
-            pieces += tokenizer(codec.words.names[word - 2], add_special_tokens=False)["input_ids"]
+            pieces += tokenizer(word, add_special_tokens=False)["input_ids"]
+        pieces += [0] if around else []
         alone = encoder.model(input_ids=torch.tensor([pieces])).last_hidden_state[0, first]
         # Padding goes through the attention as exp(-huge) = 0, in another order of sums.
-        torch.testing.assert_close(states[b, :length], alone, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(states[b, : len(first)], alone, rtol=1e-5, atol=1e-5)
+
+
+def test_words_outside_the_vocabulary_keep_their_own_pieces_in_training_and_prediction(folder: Path) -> None:
+    torch.manual_seed(0)
+    data = modules.TaggingData(examples=40, batch_size=20, min_count=1000)  # no word is in the vocabulary
+    task = tasks.Tagging(data.codec, encoders.HuggingFace(folder), optimizer=fast)
+    assert len(data.codec.words) == 2
+    first, second = (task.codec.parse(line, "text") for line in ("the dog", "the Gnu"))
+    assert predictions(task, first)[0]["score"] == predictions(task, second)[0]["score"] == 0.0  # no weights yet
+    optimizer = task.configure_optimizers()
+    assert isinstance(optimizer, torch.optim.Optimizer)
+    before = after = float("inf")
+    for _ in range(12):
+        for batch in data.train_dataloader():
+            optimizer.zero_grad()
+            loss = task.objective(batch)
+            loss.backward()
+            optimizer.step()
+        before, after = (float(loss.detach()) if before == float("inf") else before), float(loss.detach())
+    assert after < 0.6 * before  # all words alike, it could learn the commonest tags alone
+    assert predictions(task, first)[0]["score"] != predictions(task, second)[0]["score"]
+
+
+def test_a_saved_task_needs_the_folder_of_its_encoder_no_more(folder: Path, tmp_path_factory: Any) -> None:
+    data = modules.TaggingData(examples=12)
+    task = tasks.Tagging(data.codec, encoders.HuggingFace(folder, freeze=True)).eval()
+    torch.nn.init.normal_(task.feature_map.emission)
+    examples = task.codec.parse("the Gnu saw Mary .", "text")
+    wanted = predictions(task, examples)
+    first, second = (tmp_path_factory.mktemp("saved") / name for name in ("first", "second"))
+    sl.save(task, first)
+    shutil.rmtree(folder)
+    assert predictions(sl.load(first), examples) == wanted
+    sl.save(sl.load(first), second)
+    shutil.rmtree(first)
+    assert predictions(sl.load(second), examples) == wanted
+
+
+def test_inputs_that_no_tokenizer_can_cut_are_refused(folder: Path) -> None:
+    encoder = encoders.HuggingFace(folder)
+    with pytest.raises(ArgumentError, match=r"x\.text: expected the words themselves"):
+        encoder(TokenInputs(torch.tensor([2]), torch.tensor([[2, 3]])))
+    long = Kept([["word"] * 600])
+    with pytest.raises(ArgumentError, match="at most 512 pieces a sentence, got 1200"):
+        encoder(TokenInputs(torch.tensor([600]), torch.zeros((1, 600), dtype=torch.int64), text=long))

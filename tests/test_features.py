@@ -12,7 +12,15 @@ from torch import Tensor, nn
 
 import structlearn as sl
 from structlearn.errors import ArgumentError, LabelError, ShapeError
-from structlearn.features import ChainMap, FeatureMap, MulticlassMap, SegmentMap, TaxonomyMap
+from structlearn.features import (
+    ChainMap,
+    FeatureMap,
+    MulticlassMap,
+    SegmentMap,
+    SparseSegmentMap,
+    TagSpanMap,
+    TaxonomyMap,
+)
 
 
 def randomised(feature_map: FeatureMap) -> FeatureMap:
@@ -184,3 +192,39 @@ def test_second_order_chain_against_enumeration(backend: str) -> None:
 def test_bad_arguments(make: Any, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
         make()
+
+
+def test_sparse_segments_are_dense_ones_with_begins_and_ends() -> None:
+    torch.manual_seed(0)
+    feature_map = randomised(SparseSegmentMap(6, 2, 3, sparse=False))
+    ids, lengths = torch.randint(0, 6, (3, 5, 2)), torch.tensor([5, 3, 1])
+    y = torch.tensor([[2, -1, 0, 3, -1], [4, -1, -1, -100, -100], [1, -100, -100, -100, -100]])
+    table, width, transition = (p.detach() for p in feature_map.head_parameters())
+    expected = []
+    for row, sequence in zip(ids.tolist(), y.tolist(), strict=True):
+        total, previous = 0.0, None
+        for t, code in enumerate(sequence):
+            if code < 0:
+                continue
+            w, c = divmod(code, 2)
+            places = [(t, c), *((i, 2 + c) for i in range(t, t + w + 1)), (t + w, 4 + c)]
+            total += sum(float(table[j, column]) for i, column in places for j in row[i] if j > 0) + float(width[w, c])
+            total += 0.0 if previous is None else float(transition[previous, c])
+            previous = c
+        expected.append(total)
+    torch.testing.assert_close(feature_map(ids, lengths).score(y), torch.tensor(expected, dtype=torch.float64))
+
+
+def test_spans_are_scored_by_the_tags_at_their_ends_and_beside_them() -> None:
+    torch.manual_seed(0)
+    feature_map = randomised(TagSpanMap(4, 3, max_width=2))
+    inner, outer, width = (p.detach() for p in feature_map.head_parameters())
+    tags, lengths = torch.randint(0, 4, (2, 4)), [4, 2]
+    spans = feature_map(tags, lengths).spans
+    for b, n in enumerate(lengths):
+        own = tags[b, :n].tolist()
+        around = [4, *own, 4]
+        for i in range(n):
+            for j in range(i, n):
+                found = inner[own[i], own[j]] + outer[around[i], around[j + 2]] + width[min(j - i, 1)]
+                torch.testing.assert_close(spans[b, i, j], found)

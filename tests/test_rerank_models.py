@@ -28,7 +28,7 @@ def test_folds_keep_documents_together_and_leave_nothing_out() -> None:
 
 def test_prepared_features_differ_between_candidates_as_those_of_the_list() -> None:
     train, test = named(40)[:30], named(40)[30:]
-    plain, kept = CandidateFeatures().fit(train), Prepared(train, test)
+    plain, kept = CandidateFeatures().fit(train), Prepared([*train, *test]).among(train)
     assert kept.index == plain.index
     for item in test:
         some = item.keep(range(0, len(item), 2))
@@ -39,7 +39,7 @@ def test_prepared_features_differ_between_candidates_as_those_of_the_list() -> N
 
 def test_a_document_is_voted_on_by_models_that_have_not_seen_it() -> None:
     train = named(24)
-    features, shape = Prepared(train, []), Shape(2, 1, 0.1)
+    features, shape = Prepared(train), Shape(2, 1, 0.1)
     [votes] = out_of_fold(lambda: voting(features, shape), train, 3)
     held = folds(train, 3)[1]
     model = voting(features, shape).fit([x for i, x in enumerate(train) if i not in held])

@@ -10,8 +10,11 @@ import numpy as np
 import pytest
 from rerank_cases import lists, random_tree
 
+from structlearn import tasks
 from structlearn.baselines import PCFG
 from structlearn.brackets import COLLINS
+from structlearn.commands.predict import predictions
+from structlearn.data import modules
 from structlearn.data.brackets import parse_tree
 from structlearn.errors import ArgumentError, FormatError, LabelError, ShapeError
 from structlearn.metrics.brackets import bracket_counts
@@ -33,6 +36,7 @@ from structlearn.reranking.combine import choose, tune
 from structlearn.reranking.forest import Forest
 from structlearn.reranking.matches import Matches, corpus_scores
 from structlearn.reranking.preference import train_preferences
+from structlearn.reranking.training import train_voting
 from structlearn.trees import Tree
 
 GOLD = "(S (NP (DT the) (NN dog)) (VP (VBZ runs)) (. .))"
@@ -334,3 +338,16 @@ def test_lists_of_the_own_parser() -> None:
     assert kbest_lists(PCFG.fit(gold), [unseen, gold[0]], 2)[-1].gold == gold[0]
     with pytest.raises(ArgumentError, match="k: "):
         kbest_lists(PCFG.fit(gold), gold, 0)
+
+
+def test_a_task_holds_the_votes_of_a_reranker() -> None:
+    data = modules.RerankingData(examples=40, k=6)
+    task = tasks.Reranking(data.codec)
+    reranker = train_voting(task, data.examples("train"), data.examples("validation"), slices=3)
+    test = data.examples("test")
+    # The task's weights are float32: scores may differ in the sixth digit, choices where two are that close.
+    for row, scores in zip(predictions(task, test), reranker.decision_function(test), strict=True):
+        assert scores[row["output"]] == pytest.approx(max(scores), abs=1e-4)
+    tagging = tasks.Tagging(modules.TaggingData(examples=8, sparse=True).codec)
+    with pytest.raises(ArgumentError, match=r"model: expected structlearn\.tasks\.Reranking with its own map"):
+        train_voting(tagging, [], [])

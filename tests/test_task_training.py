@@ -14,6 +14,7 @@ import torch
 from ddp_program import run
 from task_cases import CASES, fast
 
+import structlearn as sl
 from structlearn import encoders, tasks
 from structlearn.data import modules
 from structlearn.data.sampling import BucketSampler
@@ -106,10 +107,51 @@ def test_the_whole_step_compiles(loss: Any) -> None:
     torch.nn.init.normal_(task.feature_map.emission)
     batch = next(iter(data.train_dataloader()))
     eager = torch.autograd.grad(task.objective(batch), list(task.parameters()))
-    compiled = torch.compile(task.objective, backend="aot_eager")
+    compiled = torch.compile(task.objective, backend="aot_eager", fullgraph=True)
     found = torch.autograd.grad(compiled(batch), list(task.parameters()))
     for a, b in zip(found, eager, strict=True):
         torch.testing.assert_close(a, b)
+
+
+def test_a_step_compiled_by_inductor_trains_to_the_same_weights() -> None:
+    def trained(compiled: bool) -> torch.Tensor:
+        torch.manual_seed(0)
+        data = modules.LetterData(examples=12, batch_size=4)
+        task = tasks.Tagging(data.codec, encoders.Dense(128))
+        if compiled:
+            task.objective = torch.compile(task.objective, dynamic=True)  # type: ignore[method-assign]
+        trainer(max_epochs=2).fit(task, data)
+        return weights(task)
+
+    torch.testing.assert_close(trained(True), trained(False), atol=1e-5, rtol=1e-4)
+
+
+def test_a_search_task_goes_on_from_its_checkpoint_and_predicts_by_its_average(tmp_path: Path) -> None:
+    def new() -> tuple[tasks.Task, modules.TaskData]:
+        data = modules.TaggingData(examples=24, sparse=True, batch_size=4)
+        return tasks.SearchTagging(data.codec, beam=2), data
+
+    task, data = new()
+    trainer(max_epochs=3).fit(task, data)
+    whole = weights(task)
+
+    task, data = new()
+    keep = pl.callbacks.ModelCheckpoint(tmp_path, every_n_train_steps=1, save_top_k=-1, filename="{step}")
+    with pytest.raises(KilledError):
+        trainer(max_epochs=3, enable_checkpointing=True, callbacks=[keep, KillAt(9)]).fit(task, data)
+    short, data = new()
+    trainer(max_epochs=3, max_steps=8).fit(short, data)  # training ends with the average in place
+    torch.testing.assert_close(weights(sl.load(tmp_path / "step=8.ckpt")), weights(short))
+
+    task, data = new()
+    trainer(max_epochs=3).fit(task, data, ckpt_path=tmp_path / "step=8.ckpt", weights_only=True)
+    torch.testing.assert_close(weights(task), whole)
+
+
+def test_search_refuses_networks() -> None:
+    data = modules.TaggingData(examples=8)
+    with pytest.raises(ArgumentError, match="encoder: expected one without parameters"):
+        tasks.SearchTagging(data.codec, encoders.CNN(encoders.WordsAndLetters(4, 0), hidden=4))
 
 
 def test_sparse_steps_are_adagrad_on_the_whole_table() -> None:

@@ -98,12 +98,12 @@ struct Pair {
 struct Steps {
   int64_t i0, rows, begin, end, inner_begin, inner_end;
 
-  // `stack` rows a lane.
+  // Rows from `first` on, `stack` of them a lane.
   template <class T>
-  Steps(const Pair<T>& p, int64_t block, int64_t stack) {
+  Steps(const Pair<T>& p, int64_t first, int64_t stack) {
     constexpr int64_t L = kLanes<T>;
     const int64_t all = stack * L;
-    i0 = block * all, rows = std::min<int64_t>(all, p.n - i0);
+    i0 = first, rows = std::min<int64_t>(all, p.n - i0);
     begin = std::max<int64_t>(0, i0 + p.low);
     end = std::min(p.m - 1, i0 + rows - 1 + p.high) + (rows - 1) / stack + 1;
     inner_begin = std::max(L - 1, i0 + all - 1 + p.low + L - 1);

@@ -14,7 +14,7 @@
 namespace sl {
 namespace {
 
-constexpr int kStack = 2;  // rows of a lane
+constexpr int kStack = 2;  // rows of a lane, but for the last ones
 
 template <class T>
 using Word = std::conditional_t<(kLanes<T> > 8), uint16_t, uint8_t>;
@@ -48,18 +48,19 @@ class MaxSweep {
     if (p_->n == 0 || p_->m == 0) return border(ops);
     boundaries();
     const int64_t blocks = p_->blocks(kBlock);
+    narrow_ = p_->n - (blocks - 1) * kBlock <= L ? blocks - 1 : blocks;
     if (Trace) {
       offset_.resize(blocks + 1);
       offset_[0] = 0;
-      for (int64_t k = 0; k < blocks; ++k) offset_[k + 1] = offset_[k] + Steps(*p_, k, kStack).count() * kStack * kWords;
+      for (int64_t k = 0; k < blocks; ++k) offset_[k + 1] = offset_[k] + Steps(*p_, k * kBlock, stack(k)).count() * stack(k) * kWords;
       if (int64_t(bits_.size()) < offset_[blocks]) bits_.resize(offset_[blocks]);
     }
     best_ = 0, best_i_ = best_j_ = -1;
-    for (int64_t k = 0; k < blocks; ++k) block(k);
+    for (int64_t k = 0; k < blocks; ++k) k == narrow_ ? block<1>(k) : block<kStack>(k);
     T score = best_;
     if (!Local) {
-      const int64_t row = (p_->n - 1) % kBlock, r = L - 1 - row / kStack;
-      const Row& last = s_.rows[row % kStack];
+      const int64_t row = (p_->n - 1) % kBlock, deep = stack(blocks - 1), r = L - 1 - row / deep;
+      const Row& last = s_.rows[row % deep];
       score = Any ? std::max(last.my[r], last.x[r]) : last.my[r];
       best_i_ = p_->n - 1, best_j_ = p_->m - 1;
     }
@@ -124,15 +125,19 @@ class MaxSweep {
     std::fill_n(row_x_.data, m + 3 * L, kNegInf<T>);
   }
 
+  // Rows a lane: one where the last block has no more rows than lanes.
+  int64_t stack(int64_t k) const { return k == narrow_ ? 1 : kStack; }
+
+  template <int Stack>
   void block(int64_t k) {
-    const Steps steps(*p_, k, kStack);
+    const Steps steps(*p_, k * kBlock, Stack);
     if (steps.count() == 0) return;
     const int64_t i0 = steps.i0, begin = steps.begin;
     const V nothing = splat<T>(kNegInf<T>);
-    for (int q = 0; q < kStack; ++q) {
+    for (int q = 0; q < Stack; ++q) {
       V before;
       for (int r = 0; r < L; ++r) {
-        const int64_t i = i0 + kStack * (L - 1 - r) + q, row = std::min(i, p_->n - 1);
+        const int64_t i = i0 + Stack * (L - 1 - r) + q, row = std::min(i, p_->n - 1);
         open_x_[q][r] = p_->open_x[row], gap_x_[q][r] = p_->gap_x[row];
         border_[q][r] = begin == 0 ? column_.data[row + 1] : kNegInf<T>;
         // First and last column inside the matrix and the band.
@@ -149,27 +154,27 @@ class MaxSweep {
     s_.rows[0].before[L - 1] = Any ? std::max(row_my_.data[begin], row_x_.data[begin]) : row_my_.data[begin];
     if (Trace) out_ = bits_.data() + offset_[k];
 
-    alignas(kBytes) T tile[kStack][L * L];
+    alignas(kBytes) T tile[Stack][L * L];
     // Cells behind the last column or row feed no cell inside; only a local path may begin to end there.
     const int64_t inner_end = !Local && p_->mode == kGlobal && p_->all_in_band() ? steps.end : steps.inner_end;
     Ahead<T> ahead(p_->match, p_->row, p_->n, p_->m, i0 + kBlock, kBlock);
     for (int64_t t0 = begin; t0 < steps.end; t0 += L) {
       const int64_t t1 = std::min(t0 + L, steps.end);
-      for (int q = 0; q < kStack; ++q) load_tile<kStack>(*p_, i0, q, t0, tile[q]);
+      for (int q = 0; q < Stack; ++q) load_tile<Stack>(*p_, i0, q, t0, tile[q]);
       if (t0 >= steps.inner_begin && t1 <= inner_end)
-        p_->same_y ? inner<true>(t0, t1, tile[0], ahead) : inner<false>(t0, t1, tile[0], ahead);
+        p_->same_y ? inner<Stack, true>(t0, t1, tile[0], ahead) : inner<Stack, false>(t0, t1, tile[0], ahead);
       else
-        edge(steps, t0, t1, tile[0]);
+        edge<Stack>(steps, t0, t1, tile[0]);
     }
-    if (Local) collect(steps);
+    if (Local) collect(steps, Stack);
   }
 
-  template <bool SameY>
+  template <int Stack, bool SameY>
   void inner(int64_t t0, int64_t t1, const T* tile, Ahead<T>& ahead) {
     State s = s_;
-    V best[kStack], open_x[kStack], gap_x[kStack];
-    I at[kStack];
-    for (int q = 0; q < kStack; ++q) best[q] = best_lane_[q], at[q] = best_step_[q], open_x[q] = open_x_[q], gap_x[q] = gap_x_[q];
+    V best[Stack], open_x[Stack], gap_x[Stack];
+    I at[Stack];
+    for (int q = 0; q < Stack; ++q) best[q] = best_lane_[q], at[q] = best_step_[q], open_x[q] = open_x_[q], gap_x[q] = gap_x_[q];
     const T *open_y = p_->open_y + t0 - (L - 1), *gap_y = p_->gap_y + t0 - (L - 1);
     const V open_all = load(open_y), gap_all = load(gap_y);
     T *in_my = row_my_.data + t0 + 1, *in_x = row_x_.data + t0 + 1;
@@ -177,9 +182,9 @@ class MaxSweep {
 #pragma GCC unroll 2
     for (int k = 0; k < t1 - t0; ++k) {
       const V open = SameY ? open_all : load(open_y + k), gap = SameY ? gap_all : load(gap_y + k);
-      V my = from_above<T>(s.rows[kStack - 1].my, in_my + k), x = Affine ? from_above<T>(s.rows[kStack - 1].x, in_x + k) : V{};
+      V my = from_above<T>(s.rows[Stack - 1].my, in_my + k), x = Affine ? from_above<T>(s.rows[Stack - 1].x, in_x + k) : V{};
 #pragma GCC unroll 4
-      for (int q = 0; q < kStack; ++q) {
+      for (int q = 0; q < Stack; ++q) {
         ahead.next();
         const V m = step(s.rows[q], my, x, load(tile + (q * L + k) * L), open_x[q], gap_x[q], open, gap, out, [](V&, V&, V&) {});
         my = s.rows[q].my, x = s.rows[q].x;
@@ -188,7 +193,7 @@ class MaxSweep {
       in_my[k - (L - 1)] = my[0];
       if (Affine) in_x[k - (L - 1)] = x[0];
     }
-    for (int q = 0; q < kStack; ++q) best_lane_[q] = best[q], best_step_[q] = at[q];
+    for (int q = 0; q < Stack; ++q) best_lane_[q] = best[q], best_step_[q] = at[q];
     s_ = s, out_ = out;
   }
 
@@ -199,6 +204,7 @@ class MaxSweep {
   }
 
   // Steps where some cells are outside the matrix or the band, or in the last row or column.
+  template <int Stack>
   void edge(const Steps& steps, int64_t t0, int64_t t1, const T* tile) {
     State s = s_;
     const V nothing = splat<T>(kNegInf<T>);
@@ -207,12 +213,12 @@ class MaxSweep {
     for (int64_t t = t0; t < t1; ++t) {
       const I j = Int(t) - lanes;
       const V open_y = load(p_->open_y + t - (L - 1)), gap_y = load(p_->gap_y + t - (L - 1));
-      V my = from_above<T>(s.rows[kStack - 1].my, row_my_.data + t + 1), x = from_above<T>(s.rows[kStack - 1].x, row_x_.data + t + 1);
-      for (int q = 0; q < kStack; ++q) {
+      V my = from_above<T>(s.rows[Stack - 1].my, row_my_.data + t + 1), x = from_above<T>(s.rows[Stack - 1].x, row_x_.data + t + 1);
+      for (int q = 0; q < Stack; ++q) {
         const I inside = (j >= first_[q]) & (j <= last_[q]);
         V open_x = open_x_[q], gap_x = gap_x_[q], open = open_y, gap = gap_y;
         if (p_->mode == kSemiglobal) {
-          const I last_column = j == Int(p_->m - 1), last_row = lanes * Int(kStack) == Int(p_->n - 1 - steps.i0 - q);
+          const I last_column = j == Int(p_->m - 1), last_row = lanes * Int(Stack) == Int(p_->n - 1 - steps.i0 - q);
           open_x = last_column ? V{} : open_x, gap_x = last_column ? V{} : gap_x;
           open = last_row ? V{} : open, gap = last_row ? V{} : gap;
         }
@@ -273,9 +279,9 @@ class MaxSweep {
     return m;
   }
 
-  void collect(const Steps& steps) {
+  void collect(const Steps& steps, int64_t deep) {
     for (int64_t row = 0; row < steps.rows; ++row) {
-      const int64_t l = row / kStack, q = row % kStack, r = L - 1 - l;
+      const int64_t l = row / deep, q = row % deep, r = L - 1 - l;
       if (best_lane_[q][r] > best_) best_ = best_lane_[q][r], best_i_ = steps.i0 + row, best_j_ = best_step_[q][r] - l;
     }
   }
@@ -303,10 +309,10 @@ class MaxSweep {
       ops->insert(ops->end(), n - at_i, 1);
     }
     const auto words = [&](int64_t i, int64_t j) {
-      const int64_t k = i / kBlock, row = i % kBlock, t = j + row / kStack;
-      return bits_.data() + offset_[k] + ((t - std::max<int64_t>(0, k * kBlock + p_->low)) * kStack + row % kStack) * kWords;
+      const int64_t k = i / kBlock, row = i % kBlock, deep = stack(k), t = j + row / deep;
+      return bits_.data() + offset_[k] + ((t - std::max<int64_t>(0, k * kBlock + p_->low)) * deep + row % deep) * kWords;
     };
-    const auto lane = [](int64_t i) { return int(L - 1 - i % kBlock / kStack); };
+    const auto lane = [&](int64_t i) { return int(L - 1 - i % kBlock / stack(i / kBlock)); };
     int op = i < 0 ? 0 : Local ? 0 : entered_by(words(i, j), lane(i), 0);
     while (i >= 0 && j >= 0) {
       const Word<T>* w = words(i, j);
@@ -340,6 +346,7 @@ class MaxSweep {
   T best_ = 0;
   int64_t best_i_ = -1, best_j_ = -1;
   bool sure_ = true;
+  int64_t narrow_ = 0;  // the block with one row a lane, if any
 };
 
 template <class T, bool Affine, bool Local, bool Trace>

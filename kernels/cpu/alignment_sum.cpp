@@ -64,12 +64,12 @@ class BackSweep {
     below_.reset(pair.m), top_.reset(pair.m);
     column_open_.resize(pair.m + 3 * L), column_gap_.resize(pair.m + 3 * L);
     std::fill_n(column_open_.data, pair.m + 3 * L, T(0)), std::fill_n(column_gap_.data, pair.m + 3 * L, T(0));
-    first_u_.assign(pair.n, {}), first_y_.assign(pair.n, {});
+    first_u_.assign(pair.n, T(0)), first_y_.assign(pair.n, T(0)), first_e_.assign(pair.n, Int(0));
     out.clear_padding(pair);
   }
 
   bool block(int64_t k, Record& record) {
-    const Steps steps(*p_, k, 1);
+    const Steps steps(*p_, k * L, 1);
     std::swap(below_, top_);
     if (p_->low > -p_->n - p_->m) top_.reset(p_->m);  // in a band some columns stay unvisited
     start_block(steps);
@@ -98,30 +98,58 @@ class BackSweep {
       if (Affine) out_->open_y[j] = column_open_.data[L + j] * w_->open_y[j];
     }
     if (p_->mode != kGlobal) return true;
-    const auto share = [&](Wide x) { return T(double(weight) * x.at(z.e) / z.m); };
-    const auto top = [&](Buffer<T>& row, int64_t j) { return Wide::of(double(Below<T>::at(row)[j]), int64_t(Below<T>::at(top_.e)[j])); };
-    const auto wide = [](T x) { return Wide::of(double(x)); };
-    const int64_t n = p_->n, m = p_->m;
-    const Wide open_x = wide(w_->open_x[0]), open_y = wide(w_->open_y[0]);
-    Wide follows;
-    for (int64_t i = n; i >= 1; --i) {
-      follows = (i < n ? follows * wide(w_->gap_x[i]) + first_u_[i] : Wide{}) + open_y * first_y_[i - 1];
-      if (!p_->node_in_band(i, 0)) follows = {};
-      (i == 1 && Affine ? out_->open_x : out_->gap_x)[i - 1] += share(forward.column(i) * follows);
-    }
-    const Wide down = open_x * follows;
-    follows = {};
-    for (int64_t j = m; j >= 1; --j) {
-      follows = (j < m ? follows * wide(w_->gap_y[j]) + top(top_.u, j) : Wide{}) + open_x * top(top_.x, j - 1);
-      if (!p_->node_in_band(0, j)) follows = {};
-      const Wide leads = Wide::of(double(first_row[j]), int64_t(first_e[j]));
-      (j == 1 && Affine ? out_->open_y : out_->gap_y)[j - 1] += share(leads * follows);
-    }
-    const Wide whole = top(top_.u, 0) + down + open_y * follows;
-    return std::abs(whole.at(z.e) / z.m - 1) < (sizeof(T) == 4 ? 1e-2 : 1e-6);
+    // Products of two totals stay doubles where neither is beyond 2^400: a third of the time for short sequences.
+    const T* top_e = Below<T>::at(top_.e);
+    T most = T(std::abs(z.e));
+    for (int64_t j = 0; j <= p_->m; ++j) most = std::max(most, std::max(std::abs(first_e[j]), std::abs(top_e[j])));
+    for (int64_t i = 0; i < p_->n; ++i) most = std::max(most, std::max(T(std::abs(first_e_[i])), T(std::abs(forward.column_exponent(i + 1)))));
+    return most < 400 ? border<Narrow>(forward, first_row, first_e, z, weight) : border<Wide>(forward, first_row, first_e, z, weight);
   }
 
  private:
+  // A double with the interface of Wide, where no exponent is large.
+  struct Narrow {
+    double x = 0;
+    static double power(int64_t e) {
+      const uint64_t bits = uint64_t(e + 1023) << 52;
+      double found;
+      std::memcpy(&found, &bits, sizeof found);
+      return found;
+    }
+    static Narrow of(double x, int64_t e = 0) { return {x * power(e)}; }
+    double at(int64_t e) const { return x * power(-e); }
+    Narrow operator*(Narrow b) const { return {x * b.x}; }
+    Narrow operator+(Narrow b) const { return {x + b.x}; }
+  };
+
+  template <class Number>
+  bool border(const SumSweep<T, Affine, Local>& forward, const T* first_row, const T* first_e, Wide z, T weight) {
+    const double share = double(weight) / z.m;
+    const auto top = [&](Buffer<T>& row, int64_t j) { return Number::of(double(Below<T>::at(row)[j]), int64_t(Below<T>::at(top_.e)[j])); };
+    const auto number = [](T x) { return Number::of(double(x)); };
+    const int64_t n = p_->n, m = p_->m;
+    const Number open_x = number(w_->open_x[0]), open_y = number(w_->open_y[0]);
+    Number follows;
+    for (int64_t i = n; i >= 1; --i) {
+      if (i < n) follows = follows * number(w_->gap_x[i]) + Number::of(double(first_u_[i]), first_e_[i]);
+      follows = follows + open_y * Number::of(double(first_y_[i - 1]), first_e_[i - 1]);
+      if (!p_->node_in_band(i, 0)) follows = {};
+      const Number leads = Number::of(double(forward.column(i)), forward.column_exponent(i));
+      (i == 1 && Affine ? out_->open_x : out_->gap_x)[i - 1] += T(share * (leads * follows).at(z.e));
+    }
+    const Number down = open_x * follows;
+    follows = {};
+    for (int64_t j = m; j >= 1; --j) {
+      if (j < m) follows = follows * number(w_->gap_y[j]) + top(top_.u, j);
+      follows = follows + open_x * top(top_.x, j - 1);
+      if (!p_->node_in_band(0, j)) follows = {};
+      const Number leads = Number::of(double(first_row[j]), int64_t(first_e[j]));
+      (j == 1 && Affine ? out_->open_y : out_->gap_y)[j - 1] += T(share * (leads * follows).at(z.e));
+    }
+    const Number whole = top(top_.u, 0) + down + open_y * follows;
+    return std::abs(whole.at(z.e) / z.m - 1) < (sizeof(T) == 4 ? 1e-2 : 1e-6);
+  }
+
   struct State {
     V m, x, y, u, below_u;  // bM, bX, bY and u of the step behind, and u of the rows below two steps behind
     V open_x, gap_x, column_open, column_gap;
@@ -287,8 +315,7 @@ class BackSweep {
 
       if (!Plain && t < steps.rows) {  // this lane is in column 0
         const int r = int(L1 - t);
-        first_u_[steps.i0 + t] = Wide::of(double(s.u[r]), e_[r]);
-        first_y_[steps.i0 + t] = Wide::of(double(y[r]), e_[r]);
+        first_u_[steps.i0 + t] = s.u[r], first_y_[steps.i0 + t] = y[r], first_e_[steps.i0 + t] = e_[r];
       }
       const V checked = Plain ? m : (inside ? m : one);
       if (__builtin_expect(any_outside<T>(checked, low, high), 0)) {
@@ -338,7 +365,8 @@ class BackSweep {
   int32_t event_ = -1;       // of the forward steps, for which factor_out_ holds
   Below<T> below_, top_;
   Buffer<T> column_open_, column_gap_;     // of y's gaps, by column
-  std::vector<Wide> first_u_, first_y_;    // u and bY in column 0
+  std::vector<T> first_u_, first_y_;       // u and bY in column 0
+  std::vector<Int> first_e_;               // and their exponents
 };
 
 template <class T, bool Affine, bool Local>

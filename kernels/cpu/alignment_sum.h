@@ -189,7 +189,7 @@ class SumSweep {
   // Runs block k from the row of nodes in front of it to the one behind it, and fetches block `next` into the
   // cache; false: not representable.
   bool block(int64_t k, int64_t next, const T* in_my, const T* in_x, const T* in_e, T* out_my, T* out_x, T* out_e, StepRecord<T, Affine>* record) {
-    const Steps steps(*p_, k, 1);
+    const Steps steps(*p_, k * L, 1);
     const int64_t i0 = steps.i0, begin = steps.begin;
     in_my_ = in_my, in_x_ = in_x, in_e_ = in_e, out_my_ = out_my, out_x_ = out_x, out_e_ = out_e;
     if (record) record->reset(begin, steps.count());
@@ -222,8 +222,9 @@ class SumSweep {
     const int64_t r = L - 1 - (p_->n - 1) % L;
     return Wide::of(double(s_.my[r]) + (Affine ? double(s_.x[r]) : 0.0), e_[r]);
   }
-  // Node (i, 0): only X.
-  Wide column(int64_t i) const { return Wide::of(double(column_.data[i]), column_e_[i]); }
+  // Node (i, 0), only X: times 2 to the exponent.
+  T column(int64_t i) const { return column_.data[i]; }
+  Int column_exponent(int64_t i) const { return column_e_[i]; }
 
  private:
   struct State {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sys
 import warnings
 from collections.abc import Sequence
@@ -13,7 +14,9 @@ from jsonargparse import ArgumentParser, Namespace
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
 
 from structlearn import saving
+from structlearn.commands.mistakes import Parser
 from structlearn.data.modules import TaskData
+from structlearn.errors import ArgumentError
 from structlearn.tasks import Task
 
 # Words of Lightning that no reader of a configuration can mend.
@@ -34,11 +37,22 @@ class TrainingCommand(LightningCLI):
             "--save_to", type=str | None, default=None, help="folder for the trained model, for predict"
         )
         parser.add_argument("--threads", type=int | None, default=None, help="of torch; all cores if not given")
+        parser.add_argument("--solve", type=dict | None, default=None, help="options of structlearn solve, not for fit")
+        parser.add_argument(
+            "--compile", type=bool, default=False, help="the training step as one graph of torch.compile"
+        )
 
     def before_instantiate_classes(self) -> None:
         threads = self._get(self.config, "threads")
         if threads:
             torch.set_num_threads(threads)
+
+    def before_fit(self) -> None:
+        if self._get(self.config, "solve") is not None:
+            raise ArgumentError("--config", "one for fit", "one with solve", "run structlearn solve --config with it")
+        if self._get(self.config, "compile"):
+            # Lengths change from batch to batch: one graph for all of them.
+            self.model.objective = torch.compile(self.model.objective, dynamic=True)
 
     def after_fit(self) -> None:
         folder = self._get(self.config, "save_to")
@@ -57,29 +71,53 @@ def run(arguments: Sequence[str], *, start: bool = True) -> TrainingCommand:
         # Options of the other commands are not made: each takes half a second.
         asked = {arguments[0]: LightningCLI.subcommands()[arguments[0]]}
         command = type("TrainingCommand", (TrainingCommand,), {"subcommands": staticmethod(lambda: asked)})
+    logging.getLogger("pytorch_lightning.utilities.rank_zero").addFilter(_no_advertisement)
     with warnings.catch_warnings():
         for message in _QUIET:
             warnings.filterwarnings("ignore", message=message)
         return command(
             Task,
             TaskData,
+            parser_class=Parser,
             subclass_mode_model=True,
             subclass_mode_data=True,
             seed_everything_default=0,
             save_config_kwargs={"overwrite": True},
             save_config_callback=_SaveConfig,
-            parser_kwargs={arguments[0]: {"prog": f"structlearn {arguments[0]}"}} if start else {},
+            parser_kwargs={arguments[0]: _described(arguments[0])} if start else {},
+            auto_configure_optimizers=False,
             trainer_defaults={"enable_model_summary": False},
             run=start,
             args=list(arguments),
         )
 
 
-def instantiated(config: Path) -> tuple[Task, TaskData]:
-    """The task and the data of a configuration."""
+def _no_advertisement(record: logging.LogRecord) -> bool:
+    return "Tip:" not in record.getMessage()
+
+
+def _described(name: str) -> dict[str, str]:
+    """How help begins: the few options that most runs need, not all of them."""
+    program = f"structlearn {name}"
+    options = "--config FILE [--data.init_args.NAME VALUE] [--model.init_args.NAME VALUE] [--trainer.NAME VALUE]"
+    about = {
+        "fit": "Train a task on the data that a configuration names. Its keys are options, and options win. Example: "
+        f"{program} --config configs/tagging/crf.yaml --data.init_args.train train.txt --save_to tagger.",
+        "validate": "Score a checkpoint on validation data.",
+        "test": "Score a checkpoint on test data.",
+    }[name]
+    ends = " [--save_to FOLDER]" if name == "fit" else " --ckpt_path FILE"
+    more = (
+        "\nOptions of a class: --model.help structlearn.tasks.Tagging, --data.help structlearn.data.modules.TaggingData"
+    )
+    return {"prog": program, "usage": f"{program} {options}{ends}", "description": about + more}
+
+
+def instantiated(config: Path, *overrides: str) -> tuple[Task, TaskData, dict[str, Any]]:
+    """The task and the data of a configuration, and its options of ``solve``."""
     quiet = ["--trainer.logger=false", "--trainer.enable_checkpointing=false"]
-    command = run([f"--config={config}", *quiet], start=False)
-    return command.model, command.datamodule  # type: ignore[return-value]
+    command = run([f"--config={config}", *quiet, *overrides], start=False)
+    return command.model, command.datamodule, dict(command.config.get("solve") or {})  # type: ignore[return-value]
 
 
 class _SaveConfig(SaveConfigCallback):

@@ -41,6 +41,7 @@ class TokenInputs(NamedTuple):
     features: Tensor | None = None  # (B, N, J) numbers of sparse features, 0 for none
     dense: Tensor | None = None  # (B, N, F)
     tags: Tensor | None = None  # (B, N) numbers of parts of speech
+    text: Kept | None = None  # the words themselves, a list of strings a sentence
 
 
 def padded_square(charts: Sequence[Tensor], value: float) -> Tensor:

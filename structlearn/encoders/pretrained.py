@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,11 @@ from structlearn.errors import ArgumentError, DependencyError
 
 
 class HuggingFace(Encoder):
-    """Phi(x^t) = the last hidden state at the first piece of word t.
+    """Phi(x^t) = the last hidden state at the first piece of word t, cut by the model's own tokenizer.
 
     Args:
         folder: a model and its tokenizer on disk, as ``save_pretrained`` writes them; nothing is downloaded.
+            Pieces come from the words as they are written, whether training data held them or not.
         config: in place of a folder, options of a model to be made with random weights, ``model_type`` among them, such
             as {"model_type": "bert", "hidden_size": 64, ...}; each word of the codec's vocabulary is then one piece.
         freeze: leave the model as it is.
@@ -29,11 +31,15 @@ class HuggingFace(Encoder):
         super().__init__()
         if (folder is None) == (config is None):
             raise ArgumentError("folder", "a folder or a config", f"{folder} and {config}", "give one of them")
-        self.config, self.freeze = config, freeze
+        self.folder, self.config, self.freeze = folder, config, freeze
         library = _transformers()
         self.tokenizer = None
         if folder is not None:
-            self.model = library.AutoModel.from_pretrained(str(folder), local_files_only=True)
+            if list(Path(folder).glob("*.safetensors")) or list(Path(folder).glob("*.bin")):
+                self.model = library.AutoModel.from_pretrained(str(folder), local_files_only=True)
+            else:  # beside a saved task, which has the weights
+                made = library.AutoConfig.from_pretrained(str(folder), local_files_only=True)
+                self.model = library.AutoModel.from_config(made)
             self.tokenizer = library.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
             self.out_features = int(self.model.config.hidden_size)
         else:
@@ -47,35 +53,49 @@ class HuggingFace(Encoder):
             self.model = library.AutoModel.from_config(library.AutoConfig.for_model(**options))
         if self.freeze:
             self.model.requires_grad_(False)
-        self._pieces = {} if self.tokenizer is None else self._pieces_of(codec)
 
-    def _pieces_of(self, codec: Any) -> dict[int, list[int]]:
-        """The pieces of every word of the vocabulary, by its number."""
-        assert self.tokenizer is not None
-        names = dict(enumerate(codec.words.names, 2))
-        found = {i: self.tokenizer(name, add_special_tokens=False)["input_ids"] for i, name in names.items()}
-        unknown = [self.tokenizer.unk_token_id if self.tokenizer.unk_token_id is not None else 0]
-        return {1: unknown} | {i: pieces or unknown for i, pieces in found.items()}
+    def keep_files(self, folder: Path) -> str | None:
+        """Writes what beside weights a saved task needs to ``folder``; the path that its description has for them."""
+        if self.tokenizer is None:
+            return None
+        self.tokenizer.save_pretrained(folder)
+        self.model.config.save_pretrained(folder)
+        return str(self.folder)
 
     def forward(self, x: TokenInputs) -> Tensor:
         assert x.words is not None
-        b, n = x.words.shape
-        if not self._pieces:
+        n = x.words.shape[1]
+        if self.tokenizer is None:
             mask = torch.arange(n, device=x.words.device) < x.lengths[:, None]
             return self.model(input_ids=x.words, attention_mask=mask.long()).last_hidden_state
-        rows, firsts = [], torch.zeros((b, n), dtype=torch.int64)
-        for i, (words, length) in enumerate(zip(x.words.tolist(), x.lengths.tolist(), strict=True)):
-            row: list[int] = []
-            for t in range(length):
-                firsts[i, t] = len(row)
-                row += self._pieces[words[t]]
-            rows.append(torch.tensor(row or [0]))
-        sizes = torch.tensor([len(row) for row in rows])
-        pieces = torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(x.words.device)
-        mask = (torch.arange(pieces.shape[1]) < sizes[:, None]).to(x.words.device)
-        states = self.model(input_ids=pieces, attention_mask=mask.long()).last_hidden_state
-        at = firsts.to(states.device).unsqueeze(-1).expand(-1, -1, states.shape[-1])
-        return states.gather(1, at)
+        if x.text is None:
+            raise ArgumentError("x.text", "the words themselves", None, "a tokenizer cuts text: TokenInputs(text=...)")
+        pieces, mask, first = self._cut(x.text.examples, n)
+        device = x.words.device
+        states = self.model(input_ids=pieces.to(device), attention_mask=mask.to(device)).last_hidden_state
+        return states.gather(1, first.to(device).unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+
+    def _cut(self, sentences: Sequence[Sequence[str]], size: int) -> tuple[Tensor, Tensor, Tensor]:
+        """Pieces (B, M) with those that models expect around a sentence, their mask, and each word's first (B, N)."""
+        assert self.tokenizer is not None
+        unknown = self.tokenizer.unk_token or "."
+        rows = [[word.strip() or unknown for word in words] for words in sentences]
+        found = self.tokenizer(rows, is_split_into_words=True, padding=True, return_tensors="pt")
+        most = getattr(self.model.config, "max_position_embeddings", None)
+        if most is not None and found["input_ids"].shape[1] > most:
+            longest = max(rows, key=len)
+            got = f"{found['input_ids'].shape[1]}, of a sentence of {len(longest)} words"
+            raise ArgumentError("words", f"at most {most} pieces a sentence", got, "cut such sentences")
+        first = torch.zeros((len(rows), size), dtype=torch.int64)
+        for i, words in enumerate(rows):
+            at: dict[int, int] = {}
+            for place, word in enumerate(found.word_ids(i)):
+                if word is not None:
+                    at.setdefault(word, place)
+            for t in range(len(words)):
+                # Tokenizers leave out some characters: a word of these alone has the state before it.
+                first[i, t] = at.get(t, int(first[i, t - 1]) if t else 0)
+        return found["input_ids"], found["attention_mask"], first
 
 
 def _transformers() -> Any:

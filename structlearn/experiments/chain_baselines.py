@@ -53,17 +53,19 @@ def crf(data: Tokens, train: Sequence[int], gram: Tensor | None = None, *, l2: f
     """min sum -log P(y | x) + l2/2 |w|^2 over the same features, by L-BFGS."""
     C = len(data.names)
     x = _torch_sparse(data.features)
+    known = torch.cat([data.numbers(i) for i in train])
+    taught = _torch_sparse(data.features[known.numpy()])
     W = torch.zeros(data.features.shape[1], C, requires_grad=True)
     A = torch.zeros(C, C, requires_grad=True)
     lengths = torch.tensor([len(data.labels[i]) for i in train])
     gold = torch.nn.utils.rnn.pad_sequence([data.labels[i] for i in train], batch_first=True, padding_value=-100)
-    place = torch.nn.utils.rnn.pad_sequence([data.numbers(i) for i in train], batch_first=True)
+    place = torch.nn.utils.rnn.pad_sequence(torch.arange(len(known)).split(lengths.tolist()), batch_first=True)
     loss = CRFLoss(reduction="sum")
     optimizer = torch.optim.LBFGS([W, A], max_iter=80, history_size=10, line_search_fn="strong_wolfe")
 
     def closure() -> Tensor:
         optimizer.zero_grad()
-        unary = torch.sparse.mm(x, W)[place]
+        unary = torch.sparse.mm(taught, W)[place]
         value = loss(LinearChain(unary, A, lengths=lengths), gold) + 0.5 * l2 * (W.square().sum() + A.square().sum())
         value.backward()
         return value
@@ -74,8 +76,13 @@ def crf(data: Tokens, train: Sequence[int], gram: Tensor | None = None, *, l2: f
     return lambda test: [LinearChain(unary[data.numbers(i)][None], A.detach()) for i in test]
 
 
-def perceptron(data: Tokens, train: Sequence[int], gram: Tensor, *, epochs: int = EPOCHS) -> Chains:
-    """Averaged perceptron in the dual: beta[token, label] counts mistakes, unary scores are K beta."""
+def perceptron(
+    data: Tokens, train: Sequence[int], gram: Tensor, *, epochs: int = EPOCHS, averaged: bool = True
+) -> Chains:
+    """Perceptron in the dual: beta[token, label] counts mistakes, unary scores are K beta.
+
+    ``averaged``: beta and transitions are their means over all steps, else those of the last.
+    """
     C = len(data.names)
     known = torch.cat([data.numbers(i) for i in train])
     K = gram[known][:, known]
@@ -109,7 +116,10 @@ def perceptron(data: Tokens, train: Sequence[int], gram: Tensor, *, epochs: int 
             move.index_put_((y[:-1], y[1:]), -one, accumulate=True)
             A += move
             A_sum += left * move
-    return lambda test: [LinearChain((gram[data.numbers(i)][:, known] @ beta_sum)[None], A_sum) for i in test]
+    if averaged:
+        beta, A = beta_sum, A_sum
+    used = (beta != 0).any(1)
+    return lambda test: [LinearChain((gram[data.numbers(i)][:, known[used]] @ beta[used])[None], A) for i in test]
 
 
 def _torch_sparse(features: object) -> Tensor:

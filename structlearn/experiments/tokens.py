@@ -10,6 +10,8 @@ from torch import Tensor
 
 from structlearn.data.conll import Sentence
 
+BLOCK = 2048
+
 
 class Tokens:
     """All tokens of some sentences in one row, with labels and a sparse matrix (T, F) of features."""
@@ -68,6 +70,9 @@ def _matrix(rows: Sequence[Sequence[str]]) -> Any:
     return sparse.csr_matrix(([1.0] * len(places), (first, second)), shape=(len(rows), len(column)), dtype="float32")
 
 
-def polynomial_gram(features: Any, degree: int) -> Tensor:
-    """(1 + <x, z>)^degree between all tokens, (T, T) float32."""
-    return (torch.from_numpy((features @ features.T).toarray()) + 1.0).pow_(degree)
+def polynomial_gram(features: Any, degree: int, known: int | None = None) -> Tensor:
+    """(1 + <x, z>)^degree between all T tokens and the first ``known`` of them, (T, known) float32."""
+    others = features[:known].T.tocsc()
+    # Most tokens share a feature: a sparse product of all of them would be larger than the dense result.
+    blocks = [(features[i : i + BLOCK] @ others).toarray() for i in range(0, features.shape[0], BLOCK)]
+    return (torch.cat([torch.from_numpy(block) for block in blocks]) + 1.0).pow_(degree)

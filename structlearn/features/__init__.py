@@ -14,3 +14,5 @@ from structlearn.features.multiclass import TaxonomyMap as TaxonomyMap
 from structlearn.features.segment import SegmentMap as SegmentMap
 from structlearn.features.span import SpanScorerMap as SpanScorerMap
 from structlearn.features.sparse import SparseChainMap as SparseChainMap
+from structlearn.features.sparse_segment import SparseSegmentMap as SparseSegmentMap
+from structlearn.features.tag_span import TagSpanMap as TagSpanMap

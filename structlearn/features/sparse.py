@@ -41,7 +41,12 @@ class SparseChainMap(FeatureMap):
 
     def forward(self, x: Any, lengths: Tensor | Sequence[int] | None = None) -> LinearChain:
         """The scores of all label sequences for x."""
-        ids = x.features if isinstance(x, TokenInputs) else x
-        if not isinstance(ids, Tensor):
-            raise ArgumentError("x", "numbers of sparse features", type(ids).__name__, "make data with sparse=True")
-        return LinearChain(self.bag(ids), self.transition, lengths=lengths)
+        return LinearChain(self.bag(feature_numbers(x)), self.transition, lengths=lengths)
+
+
+def feature_numbers(x: Any) -> Tensor:
+    """(B, N, J) of a tensor or of :class:`TokenInputs`."""
+    ids = x.features if isinstance(x, TokenInputs) else x
+    if not isinstance(ids, Tensor):
+        raise ArgumentError("x", "numbers of sparse features", type(ids).__name__, "make data with sparse=True")
+    return ids

@@ -62,7 +62,9 @@ class SingleCandidateSVM(VotingReranker):
         rows, offsets = self.features.fit_transform(kept)
         labels = -np.ones(rows.shape[0])
         labels[offsets[:-1]] = 1.0
-        svm = LinearSVC(C=self.C, loss="hinge", class_weight="balanced", tol=self.tol, max_iter=5000, random_state=0)
+        svm = LinearSVC(
+            C=self.C, loss="hinge", class_weight="balanced", tol=self.tol, max_iter=self.max_iter, random_state=0
+        )
         self.coef_ = np.asarray(svm.fit(rows, labels).coef_[0])
         self.weights_ = self.coef_[None]
 

@@ -86,11 +86,11 @@ class CandidateFeatures:
         kept = seen >= self.min_lists
         self.index = {f: i for i, f in enumerate(f for f, n in numbers.items() if kept[n])}
         renumber = np.cumsum(kept) - 1
-        return self._table([[renumber[row[kept[row]]] for row in rows] for rows in found])
+        return table([[renumber[row[kept[row]]] for row in rows] for rows in found], len(self.index))
 
     def transform(self, lists: Iterable[NBest]) -> Table:
         """The numbered features of every candidate; those without a number are dropped."""
-        return self._table([self._read(item, self.index.get) for item in lists])
+        return table([self._read(item, self.index.get) for item in lists], len(self.index))
 
     def hashed(self, item: NBest, size: int) -> list[np.ndarray[Any, Any]]:
         """Features of each candidate as numbers 1..size-1 made from a hash, with repetitions; needs no :meth:`fit`."""
@@ -98,15 +98,6 @@ class CandidateFeatures:
 
     def _reader(self, item: NBest) -> Any:
         return _Reader(self.families, item)
-
-    def _table(self, lists: Sequence[Sequence[np.ndarray[Any, Any]]]) -> Table:
-        rows = [row for item in lists for row in item]
-        indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
-        indices = np.concatenate([*rows, np.zeros(0, dtype=np.int64)]).astype(np.int64)
-        data = np.ones(len(indices), dtype=np.float64)
-        matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=(len(rows), len(self.index)))
-        matrix.sum_duplicates()
-        return Table(matrix, np.concatenate([[0], np.cumsum([len(item) for item in lists])]).astype(np.int64))
 
     def _read(self, item: NBest, number: Callable[[_Feature], int | None]) -> list[np.ndarray[Any, Any]]:
         """The numbers of the features of each candidate, with repetitions, without the nodes that all share."""
@@ -127,6 +118,36 @@ class CandidateFeatures:
                 row += known[place]
             rows.append(np.asarray(row, dtype=np.int64))
         return rows
+
+
+class HashedFeatures(CandidateFeatures):
+    """Features numbered by a hash, as :class:`structlearn.data.codecs.RerankingCodec` does: no table to keep.
+
+    Args:
+        size: how many numbers there are; 0 is not used.
+        families: see :class:`CandidateFeatures`.
+    """
+
+    def __init__(self, size: int, families: Sequence[str] = FAMILIES) -> None:
+        super().__init__(families=families)
+        self.size = size
+
+    def fit_transform(self, lists: Iterable[NBest]) -> Table:
+        return self.transform(lists)
+
+    def transform(self, lists: Iterable[NBest]) -> Table:
+        return table([self.hashed(item, self.size) for item in lists], self.size)
+
+
+def table(lists: Sequence[Sequence[np.ndarray[Any, Any]]], columns: int) -> Table:
+    """Numbers of features of every candidate of every list, with repetitions, as counts."""
+    rows = [row for item in lists for row in item]
+    indptr = np.concatenate([[0], np.cumsum([len(row) for row in rows])]).astype(np.int64)
+    indices = np.concatenate([*rows, np.zeros(0, dtype=np.int64)]).astype(np.int64)
+    data = np.ones(len(indices), dtype=np.float64)
+    matrix = scipy.sparse.csr_matrix((data, indices, indptr), shape=(len(rows), columns))
+    matrix.sum_duplicates()
+    return Table(matrix, np.concatenate([[0], np.cumsum([len(item) for item in lists])]).astype(np.int64))
 
 
 class _Reader:

@@ -43,6 +43,7 @@ class VotingReranker:
         device: where "hinge" runs.
         beta, gamma: β and γ where no development lists are given.
         tol: tolerance of the solver.
+        max_iter: passes after which LIBLINEAR gives up.
         n_jobs: slices trained at the same time.
 
     Attributes after :meth:`fit`:
@@ -65,6 +66,7 @@ class VotingReranker:
         beta: float = 0.0,
         gamma: float = 0.0,
         tol: float = 1e-3,
+        max_iter: int = 20000,
         n_jobs: int = 1,
     ) -> None:
         if features is not None and kernel is not None:
@@ -79,7 +81,7 @@ class VotingReranker:
         self.features = features or CandidateFeatures()
         self.kernel = kernel
         self.slices, self.width, self.C, self.solver, self.device = slices, width, C, solver, device
-        self.beta, self.gamma, self.tol, self.n_jobs = beta, gamma, tol, n_jobs
+        self.beta, self.gamma, self.tol, self.max_iter, self.n_jobs = beta, gamma, tol, max_iter, n_jobs
 
     def fit(self, lists: Sequence[NBest], development: Sequence[NBest] | None = None) -> VotingReranker:
         """Train on lists with gold trees; then, given development lists, tune β and γ on them."""
@@ -102,7 +104,7 @@ class VotingReranker:
         if self.solver == "hinge":
             self.weights_ = batched_hinge(pairs, 2 * self.C, device=self.device)
         else:
-            jobs = (delayed(_liblinear)(differences, self.C, self.tol) for differences in pairs)
+            jobs = (delayed(_liblinear)(differences, self.C, self.tol, self.max_iter) for differences in pairs)
             # LIBLINEAR draws from one generator a process: threads would make each other's results depend on timing.
             self.weights_ = np.stack(Parallel(n_jobs=self.n_jobs, prefer="processes")(jobs))
         self.coef_ = self.weights_.sum(axis=0)
@@ -166,11 +168,11 @@ class VotingReranker:
         return corpus_scores([item.counts[i] for item, i in zip(lists, self.predict(lists), strict=True)]).f1
 
 
-def _liblinear(differences: Any, C: float, tol: float) -> Array:
+def _liblinear(differences: Any, C: float, tol: float, max_iter: int) -> Array:
     # A mirror repeats its pair's constraint on w, so a pair with twice the box stands for both. LIBLINEAR wants two
     # classes: every other pair is given as its mirror.
     signs = np.where(np.arange(differences.shape[0]) % 2, -1.0, 1.0)
     if len(signs) == 1:
         differences, signs, C = scipy.sparse.vstack([differences, differences]), np.asarray([1.0, -1.0]), C / 2
-    svm = LinearSVC(C=2 * C, loss="hinge", fit_intercept=False, tol=tol, max_iter=20000, random_state=0)
+    svm = LinearSVC(C=2 * C, loss="hinge", fit_intercept=False, tol=tol, max_iter=max_iter, random_state=0)
     return np.asarray(svm.fit(differences.multiply(signs[:, None]).tocsr(), signs).coef_[0])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
@@ -70,15 +70,23 @@ class JointCorpus:
         return [[self.chunks[c] for _, c in row[:n]] for row, n in zip(output.tolist(), lengths, strict=True)]
 
 
+class JointKind(Protocol):
+    """What says how many tags of both kinds and features there are."""
+
+    pos: tuple[str, ...]
+    chunks: tuple[str, ...]
+    index: FeatureIndex
+
+
 class JointScorer(nn.Module):
     """Batches of feature numbers to joint search spaces; all weights 0 at first.
 
     Args:
-        corpus: the training corpus, whose features and tags it scores.
+        corpus: the training corpus, or a codec, whose features and tags it scores.
         value: what a word feature that is on counts; see :class:`SparseBag`.
     """
 
-    def __init__(self, corpus: JointCorpus, *, value: float = 1.0) -> None:
+    def __init__(self, corpus: JointKind, *, value: float = 1.0) -> None:
         super().__init__()
         p, c = self.parts, self.tags = len(corpus.pos), len(corpus.chunks)
         self.words = SparseBag(corpus.index.size, p + c, value=value)

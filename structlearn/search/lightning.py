@@ -8,17 +8,17 @@ sentences whose output is not gold.
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any
 
 import pytorch_lightning as pl
 import torch
 from torch import Tensor, nn
 
 from structlearn.search.beam import beam_search
-from structlearn.search.comparison import compare
 from structlearn.search.loss import BeamSearchLoss
-from structlearn.search.updates import ALMA, Perceptron, Update
-from structlearn.search.violations import Violations, laso, lattice
+from structlearn.search.steps import How, SearchSteps, When
+from structlearn.search.updates import Update
+from structlearn.search.violations import Violations
 
 
 class _Searching(pl.LightningModule):
@@ -62,31 +62,28 @@ class SearchLearner(_Searching):
         scorer: nn.Module,
         *,
         beam: int = 10,
-        strategy: Literal["laso", "early", "max_violation", "standard", "lattice"] = "laso",
-        update: Literal["alma", "perceptron"] = "alma",
+        strategy: When = "laso",
+        update: How = "alma",
         alpha: float = 0.9,
         recombine: bool = False,
     ) -> None:
         super().__init__(scorer, beam, recombine)
         self.automatic_optimization = False
-        self.strategy = strategy
-        weights = list(scorer.parameters())
-        self.update: Update = ALMA(weights, alpha=alpha) if update == "alma" else Perceptron(weights)
+        self.steps = SearchSteps(
+            scorer.parameters(), beam=beam, strategy=strategy, update=update, alpha=alpha, recombine=recombine
+        )
         self._kept: list[Tensor] = []
+
+    @property
+    def update(self) -> Update:
+        """How weights move, with their average."""
+        return self.steps.update
 
     def configure_optimizers(self) -> None:
         return None
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        space, margin = self.scorer(batch), self.update.margin
-        options: dict[str, Any] = {"margin": margin, "recombine": self.recombine}
-        if self.strategy == "laso":
-            found = laso(space, batch.gold, self.beam, **options)
-        elif self.strategy == "lattice":
-            found = lattice(space, batch.gold, margin=margin)
-        else:
-            found = compare(space, batch.gold, self.beam, strategy=self.strategy, **options)
-        self.update(found)
+        found = self.steps(self.scorer(batch), batch.gold)
         self.log("updates", float(self.update.updates), prog_bar=True, batch_size=1)
         self._report(found)
 

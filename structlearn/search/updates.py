@@ -21,7 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structlearn.data.processes import anywhere
 from structlearn.errors import ArgumentError
+from structlearn.search.touched import Touched, of_all_processes
 from structlearn.search.violations import Violations
 
 _FOLD = 1e-3  # below this scale v is rescaled: its float32 entries would lose what is added
@@ -49,18 +51,18 @@ class Update(ABC):
 
     def __call__(self, violations: Violations) -> None:
         """One update for all errors that a search found, none if there are none."""
-        if bool((violations.errors > 0).any()):
+        if anywhere(bool((violations.errors > 0).any())):
             delta = torch.autograd.grad(violations.value, self.weights, allow_unused=True)
             with torch.no_grad():
-                self._move([None if d is None else _rows(d) for d in delta])
+                self._move([of_all_processes(d, w) for d, w in zip(delta, self.weights, strict=True)])
             self.updates += 1
         self._scales += self.scale
         self.calls += 1
 
     @abstractmethod
-    def _move(self, delta: list[_Sparse | None]) -> None: ...
+    def _move(self, delta: list[Touched | None]) -> None: ...
 
-    def _add(self, delta: list[_Sparse | None], step: float) -> None:
+    def _add(self, delta: list[Touched | None], step: float) -> None:
         for v, u, d in zip(self.weights, self._sums, delta, strict=True):
             if d is not None:
                 d.add_to(v, step)
@@ -96,6 +98,14 @@ class Update(ABC):
             u.zero_()
 
     @torch.no_grad()
+    def settle(self) -> None:
+        """Puts the average in the place of the weights, and starts another."""
+        for weight, mean in zip(self.weights, self.averaged(), strict=True):
+            weight.copy_(mean)
+        self.scale = 1.0
+        self.forget()
+
+    @torch.no_grad()
     def averaged(self) -> list[Tensor]:
         """The mean of the weights over all calls; the weights themselves before the first."""
         if self.calls == 0:
@@ -110,7 +120,7 @@ class Perceptron(Update):
         weights: tensors that require gradients and that the scores are linear in.
     """
 
-    def _move(self, delta: list[_Sparse | None]) -> None:
+    def _move(self, delta: list[Touched | None]) -> None:
         self._add(delta, 1.0)
 
 
@@ -149,11 +159,15 @@ class ALMA(Update):
         super().load_state_dict(state)
         self._square = -1.0  # the weights may be loaded after this
 
+    def settle(self) -> None:
+        super().settle()
+        self._square = self._squared()
+
     @property
     def margin(self) -> float:
         return (1 - self.alpha) * self.B * math.sqrt((self.p - 1) / (self.updates + 1)) / self.scale
 
-    def _move(self, delta: list[_Sparse | None]) -> None:
+    def _move(self, delta: list[Touched | None]) -> None:
         step = self.C / math.sqrt((self.p - 1) * (self.updates + 1))
         size = sum(float(d.values.double().abs().pow(self.p).sum()) for d in delta if d is not None) ** (1 / self.p)
         if size == 0:
@@ -174,7 +188,7 @@ class ALMA(Update):
             self.fold()
             self._square = self._squared()
 
-    def _move_dense(self, delta: list[_Sparse | None], along: float) -> None:
+    def _move_dense(self, delta: list[Touched | None], along: float) -> None:
         q = self.p / (self.p - 1)
         before = [v.clone() for v in self.weights]
         theta = _link(before, q)
@@ -198,31 +212,3 @@ def _link(tensors: list[Tensor], q: float) -> list[Tensor]:
     if norm == 0:
         return [x.clone() for x in tensors]
     return [x.sign() * x.abs().pow(q - 1) / norm ** (q - 2) for x in tensors]
-
-
-class _Sparse:
-    """Distinct rows of a tensor, or all of it."""
-
-    def __init__(self, index: Tensor | None, values: Tensor) -> None:
-        self.index, self.values = index, values
-
-    def add_to(self, x: Tensor, factor: float) -> None:
-        if self.index is None:
-            x.add_(self.values, alpha=factor)
-        else:
-            x.index_add_(0, self.index, self.values, alpha=factor)
-
-    def dot(self, x: Tensor) -> float:
-        there = x if self.index is None else x[self.index]
-        return float((there.double() * self.values.double()).sum())
-
-
-def _rows(delta: Tensor) -> _Sparse:
-    if not delta.is_sparse:
-        return _Sparse(None, delta)
-    index, values = delta._indices()[0], delta._values()
-    used = values.flatten(1).ne(0).any(1).nonzero()[:, 0]
-    # Most rows of an embedding bag's gradient are zero: equal paths cancel. Sorting only the others is what costs.
-    index, inverse = index[used].unique(return_inverse=True)
-    total = values.new_zeros((len(index), *values.shape[1:])).index_add_(0, inverse, values[used])
-    return _Sparse(index, total)

@@ -8,7 +8,8 @@ Only the U rows are read and written: both products are embedding bags over them
 for a batch. On CoNLL-2000, 580,000 rows of 22, a step on 8 sentences takes 1.9 ms, and 5.6 ms by ``index_add_`` on the
 whole table with bags that skip a padding row.
 
-The step is Adagrad's, with sums of squares of the batches' own gradients, not of single positions.
+The step is Adagrad's, with sums of squares of the batches' own gradients, not of single positions. Of several processes
+each adds the gradient of its own sentences; rows travel, never the table, and all take the same step.
 """
 
 from __future__ import annotations
@@ -16,9 +17,11 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
 
+from structlearn.data.processes import processes, sum_of_rows
 from structlearn.errors import ArgumentError
 from structlearn.features.sparse import SparseChainMap
 from structlearn.structures import LinearChain
@@ -65,8 +68,13 @@ class SparseSteps:
         self.squares = torch.zeros_like(feature_map.bag.weight)
         self.transition_squares = torch.zeros_like(feature_map.transition)
 
-    def __call__(self, batch: Plan, gold: Tensor, *, scale: float = 1.0) -> Tensor:
-        """One step, ``scale`` times as long as Adagrad's; the loss before it, ()."""
+    def __call__(self, batch: Plan, gold: Tensor, *, scale: float = 1.0, weight: float = 1.0) -> Tensor:
+        """One step, ``scale`` times as long as Adagrad's; the loss before it, (), of this process.
+
+        Args:
+            batch, gold: sentences of this process.
+            weight: of their loss; 0 for a process that only keeps step with the others.
+        """
         table, transition = self.feature_map.bag.weight, self.feature_map.transition
         with torch.no_grad():
             weights = table.index_select(0, batch.rows)
@@ -74,17 +82,22 @@ class SparseSteps:
             unary = values.new_zeros((*batch.mask.shape, values.shape[1]))
             unary[batch.mask] = values
         unary.requires_grad_()
-        loss = self.loss(LinearChain(unary, transition, lengths=batch.lengths), gold)
+        loss = weight * self.loss(LinearChain(unary, transition, lengths=batch.lengths), gold)
         by_unary, by_transition = torch.autograd.grad(loss, [unary, transition])
         with torch.no_grad():
             gradient = embedding_bag(batch.order, by_unary[batch.mask], batch.offsets, mode="sum")
             gradient *= self.feature_map.bag.value
-            squares = self.squares.index_select(0, batch.rows).addcmul_(gradient, gradient)
-            self.squares.index_copy_(0, batch.rows, squares)
+            rows = batch.rows
+            if processes() > 1:
+                rows, gradient = sum_of_rows(rows, gradient)
+                weights = table.index_select(0, rows)
+                dist.all_reduce(by_transition)
+            squares = self.squares.index_select(0, rows).addcmul_(gradient, gradient)
+            self.squares.index_copy_(0, rows, squares)
             weights.addcdiv_(gradient, squares.sqrt_().add_(self.floor), value=-self.step * scale)
-            if len(batch.rows) and int(batch.rows[0]) == 0:
+            if len(rows) and int(rows[0]) == 0:
                 weights[0] = 0.0  # stands for features that are not known
-            table.index_copy_(0, batch.rows, weights)
+            table.index_copy_(0, rows, weights)
             self.transition_squares.addcmul_(by_transition, by_transition)
             root = self.transition_squares.sqrt().add_(self.floor)
             transition.addcdiv_(by_transition, root, value=-self.step * scale)

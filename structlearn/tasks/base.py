@@ -107,9 +107,13 @@ class Task(Described, pl.LightningModule, ABC):
         """Delta(gold, output), (B,)."""
         return self.cost(structure, batch.gold, output)
 
+    def best(self, structure: Structure) -> Tensor:
+        """The output that is evaluated and predicted."""
+        return structure.argmax()
+
     def _evaluate(self, batch: Batch, stage: str) -> None:
         structure = self(batch)
-        output = structure.argmax()
+        output = self.best(structure)
         self.metrics[f"{stage}_"].update(*self.scored(structure, output, batch))  # type: ignore[operator]
         self.mean_costs[f"{stage}_"].update(self.cost_of(structure, output, batch))  # type: ignore[operator]
 
@@ -145,7 +149,7 @@ class Task(Described, pl.LightningModule, ABC):
     @torch.no_grad()
     def predict_step(self, batch: Batch, batch_idx: int = 0) -> Prediction:
         structure = self(batch)
-        output = structure.argmax()
+        output = self.best(structure)
         confidence = self.confidence(structure, output) if self.confidences else None
         return Prediction(batch.places, output, structure.score(output), confidence)
 
@@ -166,6 +170,12 @@ class Task(Described, pl.LightningModule, ABC):
         if self.schedule is None:
             return optimizer
         return {"optimizer": optimizer, "lr_scheduler": self.schedule(optimizer)}
+
+    def count_step(self) -> None:
+        """Tells the trainer of a step that no optimizer of torch made: checkpoints are saved by their count."""
+        progress = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
+        progress.increment_ready()
+        progress.increment_completed()
 
     def on_save_checkpoint(self, checkpoint: dict[str, Any]) -> None:
         checkpoint["structlearn"] = checkpoint_state(self)

@@ -10,7 +10,8 @@ from torchmetrics import Metric
 from structlearn.costs import Cost, Hamming
 from structlearn.data.batch import Batch
 from structlearn.data.codecs.base import Codec
-from structlearn.features import FeatureMap, SegmentMap
+from structlearn.errors import ArgumentError
+from structlearn.features import FeatureMap, SegmentMap, SparseSegmentMap
 from structlearn.metrics.segments import SegmentScore
 from structlearn.structures import Structure
 from structlearn.tasks.base import Loss, OptimizerOf, Prediction, ScheduleOf, Task, adam, encoder_size
@@ -22,10 +23,11 @@ class Segmentation(Task):
 
     Args:
         codec: :class:`SegmentationCodec`.
-        encoder: x to (B, N, out_features).
+        encoder: x to (B, N, out_features); None scores the codec's sparse features by a table of weights.
         loss, cost, metric, optimizer, schedule, confidences: see :class:`Task`; Hamming loss over positions and F1 of
             segments by default.
-        feature_map: in place of :class:`SegmentMap`.
+        feature_map: in place of :class:`SegmentMap`, or :class:`SparseSegmentMap` where there is no encoder.
+        sparse_gradients: of the table of weights; needs an optimizer that takes them.
 
     Confidences are P(segment | x) at the first word of each segment, (B, N), 0 elsewhere.
     """
@@ -33,12 +35,13 @@ class Segmentation(Task):
     def __init__(
         self,
         codec: Codec,
-        encoder: nn.Module,
+        encoder: nn.Module | None = None,
         loss: Loss = "crf",
         cost: Cost | None = None,
         metric: Metric | None = None,
         *,
         feature_map: FeatureMap | None = None,
+        sparse_gradients: bool = False,
         optimizer: OptimizerOf = adam,
         schedule: ScheduleOf | None = None,
         confidences: bool = False,
@@ -46,9 +49,15 @@ class Segmentation(Task):
         labels: int = codec.num_labels  # type: ignore[attr-defined]
         metric = SegmentScore(labels) if metric is None else metric
         super().__init__(codec, loss, cost or Hamming(), metric, optimizer, schedule, confidences)
-        if feature_map is None:
-            size, width = encoder_size(encoder, codec), codec.max_width  # type: ignore[attr-defined]
-            feature_map = SegmentMap(size, labels, width, encoder=encoder)
+        width: int = codec.max_width  # type: ignore[attr-defined]
+        if feature_map is None and encoder is None:
+            features: int = codec.num_features  # type: ignore[attr-defined]
+            if not features:
+                raise ArgumentError("encoder", "a module, or data with sparse features", None, "make data sparse=True")
+            feature_map = SparseSegmentMap(features, labels, width, sparse=sparse_gradients)
+        elif feature_map is None and encoder is not None:
+            feature_map = SegmentMap(encoder_size(encoder, codec), labels, width, encoder=encoder)
+        assert feature_map is not None
         self.feature_map = feature_map
 
     def scored(self, structure: Structure, output: Tensor, batch: Batch) -> tuple[Any, ...]:

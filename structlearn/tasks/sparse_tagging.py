@@ -11,7 +11,6 @@ from torchmetrics import Metric
 from structlearn.costs import Cost
 from structlearn.data.batch import Batch
 from structlearn.data.codecs.base import Codec
-from structlearn.errors import ArgumentError
 from structlearn.features import SparseChainMap
 from structlearn.solvers.sparse_steps import SparseSteps, plan
 from structlearn.tasks.base import Loss
@@ -27,7 +26,7 @@ class SparseTagging(Tagging):
         step: of Adagrad; it falls to 0 over the steps of training.
         valid_only: only tag sequences that keep to the scheme, in decoding alone.
 
-    One process: its steps are not shared with others, for which use :class:`Tagging`.
+    Processes that train together exchange the gradients of the features that their sentences have.
     """
 
     def __init__(
@@ -51,18 +50,12 @@ class SparseTagging(Tagging):
     def configure_optimizers(self) -> None:
         return None
 
-    def on_fit_start(self) -> None:
-        if self.trainer.world_size > 1:
-            raise ArgumentError("trainer.devices", "one process", self.trainer.world_size, "use tasks.Tagging for more")
-
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
         total = max(int(self.trainer.estimated_stepping_batches), 1)
         done = self.trainer.current_epoch * self.trainer.num_training_batches + batch_idx
-        loss = self.steps(plan(batch.x.features, batch.lengths), batch.gold, scale=max(1 - done / total, 0.0))
-        # Lightning counts steps of its optimizers, and saves checkpoints by that count.
-        progress = self.trainer.fit_loop.epoch_loop.manual_optimization.optim_step_progress
-        progress.increment_ready()
-        progress.increment_completed()
+        scale, weight = max(1 - done / total, 0.0), float(batch.share > 0)
+        loss = self.steps(plan(batch.x.features, batch.lengths), batch.gold, scale=scale, weight=weight)
+        self.count_step()
         self.log("train/loss", loss / len(batch.places), prog_bar=True, batch_size=len(batch.places))
         return loss
 

@@ -1,6 +1,7 @@
 """Examples as tensors and back, for every task."""
 
 from structlearn.data.codecs.base import Codec as Codec
+from structlearn.data.codecs.joint import JointCodec as JointCodec
 from structlearn.data.codecs.letters import LetterCodec as LetterCodec
 from structlearn.data.codecs.lists import RerankingCodec as RerankingCodec
 from structlearn.data.codecs.pairs import AligningCodec as AligningCodec

@@ -16,6 +16,8 @@ from structlearn.reranking.features import FAMILIES, CandidateFeatures
 from structlearn.reranking.lists import NBest, parse_jsonl, row_of
 from structlearn.structures.base import PAD
 
+BRACKETS_IN_TENS = 10  # the number of brackets is divided by this, to be of the size of the other values
+
 
 class EncodedList(NamedTuple):
     """Features (M, J), values (M, 2), brackets matched, predicted and gold (M, 3), and the best candidate."""
@@ -47,7 +49,9 @@ class RerankingCodec(Codec):
     def _encode(self, item: NBest) -> EncodedList:
         features = padded([torch.from_numpy(row) for row in self._features.hashed(item, self.size)])
         top = max(item.log_probs)
-        values = torch.tensor([[p - top, size / 10] for p, size in zip(item.log_probs, item.brackets, strict=True)])
+        values = torch.tensor(
+            [[p - top, size / BRACKETS_IN_TENS] for p, size in zip(item.log_probs, item.brackets, strict=True)]
+        )
         if item.gold is None:
             return EncodedList(features, values, torch.zeros((len(item), 3), dtype=torch.int64), PAD)
         counts = torch.tensor([[c.matched, c.predicted, c.gold] for c in item.counts])

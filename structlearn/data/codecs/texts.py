@@ -4,16 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-from structlearn.data.batch import Batch, TokenInputs, one, padded
+from structlearn.data.batch import Batch, Kept, TokenInputs, one, padded
 from structlearn.data.codecs.base import Codec
 from structlearn.data.taxonomies import Text, parse_texts
 from structlearn.data.vocabulary import Vocabulary, normal_form
 from structlearn.structures.base import PAD
 from structlearn.taxonomy import Taxonomy
+
+
+class EncodedText(NamedTuple):
+    """Numbers of words (N,), the class, and the N words."""
+
+    words: Tensor
+    label: int
+    text: Sequence[str]
 
 
 class ClassificationCodec(Codec):
@@ -33,21 +42,22 @@ class ClassificationCodec(Codec):
         self.classes, self.words, self.chars, self.taxonomy = tuple(classes), words, chars, taxonomy
         self._label = {name: i for i, name in enumerate(self.classes)}
 
-    def encode(self, examples: Sequence[Text]) -> list[tuple[Tensor, int]]:
+    def encode(self, examples: Sequence[Text]) -> list[EncodedText]:
         rows = []
-        for text in examples:
-            words = self.words(map(normal_form, text.words)) or [1]
-            rows.append((torch.tensor(words), self._label.get(text.label, PAD)))
+        for example in examples:
+            text = example.words or [""]  # one unknown word, so that there is something to pool
+            numbers = torch.tensor(self.words(map(normal_form, text)))
+            rows.append(EncodedText(numbers, self._label.get(example.label, PAD), text))
         return rows
 
-    def collate(self, encoded: Sequence[tuple[Tensor, int]]) -> Batch:
-        lengths = torch.tensor([len(words) for words, _ in encoded])
-        gold = torch.tensor([label for _, label in encoded])
-        x = TokenInputs(lengths, padded([words for words, _ in encoded]))
+    def collate(self, encoded: Sequence[EncodedText]) -> Batch:
+        lengths = torch.tensor([len(e.words) for e in encoded])
+        gold = torch.tensor([e.label for e in encoded])
+        x = TokenInputs(lengths, padded([e.words for e in encoded]), text=Kept([e.text for e in encoded]))
         return Batch(x, gold, None, torch.arange(len(encoded)), one())
 
-    def length(self, encoded: tuple[Tensor, int]) -> int:
-        return len(encoded[0])
+    def length(self, encoded: EncodedText) -> int:
+        return len(encoded.words)
 
     def parse(self, text: str, form: str, source: str = "text") -> list[Text]:
         self.check_format(form)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, Self
 import torch
 from torch import Tensor
 
-from structlearn.data.batch import Batch, TokenInputs, one, padded
+from structlearn.data.batch import Batch, Kept, TokenInputs, one, padded
 from structlearn.data.chunk_features import Tokens, token_features
 from structlearn.data.codecs.base import Codec
 from structlearn.data.conll import Sentence, parse_columns
@@ -24,12 +24,13 @@ _LETTERS = 20  # of a word that are read, the first and the last ones
 
 
 class EncodedSentence(NamedTuple):
-    """(N,), (N, K), (N, J) and gold (N,) of one sentence; None where the codec does not make them."""
+    """(N,), (N, K), (N, J) and gold (N,) of one sentence, None where the codec does not make them; its N words."""
 
     words: Tensor
     chars: Tensor
     features: Tensor | None
     gold: Tensor
+    text: Sequence[str]
 
 
 class TaggingCodec(Codec):
@@ -92,7 +93,7 @@ class TaggingCodec(Codec):
         if self.index is not None and len(at):
             found = list(self.index(token_features(Tokens(examples))).split(sizes))
         rows = zip(examples, words.split(sizes), chars.split(sizes), found, strict=True)
-        return [EncodedSentence(w, c, f, self._gold(s)) for s, w, c, f in rows]
+        return [EncodedSentence(w, c, f, self._gold(s), s.words) for s, w, c, f in rows]
 
     def _letters(self, word: str) -> Tensor:
         if len(word) > _LETTERS:
@@ -117,6 +118,7 @@ class TaggingCodec(Codec):
             padded([e.words for e in encoded]),
             chars[..., : max(1, int((chars > 0).sum(-1).max()))] if chars.numel() else chars,
             None if self.index is None else padded([e.features for e in encoded if e.features is not None]),
+            text=Kept([e.text for e in encoded]),
         )
         return Batch(x, padded([e.gold for e in encoded], PAD), lengths, torch.arange(len(encoded)), one())
 
@@ -134,7 +136,7 @@ class TaggingCodec(Codec):
         lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
         if form == "text":
             return [Sentence(words := line.split(), [""] * len(words), []) for _, line in lines]
-        return [_of_json(line, f"{source}:{number}") for number, line in lines]
+        return [sentence_of_json(line, f"{source}:{number}") for number, line in lines]
 
     def _unlabelled(self, columns: list[list[str]]) -> Sentence:
         """A sentence without gold; the last of several columns is dropped if it holds tags."""
@@ -208,7 +210,8 @@ def sentence_of(columns: Sequence[list[str]]) -> Sentence:
     return Sentence(columns[0], columns[1] if len(columns) > 2 else [""] * len(columns[0]), columns[-1])
 
 
-def _of_json(line: str, place: str) -> Sentence:
+def sentence_of_json(line: str, place: str) -> Sentence:
+    """{"words": [...], "pos": [...], "tags": [...]}, of which words alone are needed."""
     try:
         row = json.loads(line)
         words, tags = row["words"], row.get("tags") or []

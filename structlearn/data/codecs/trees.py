@@ -126,7 +126,8 @@ class ParsingCodec(Codec):
     def collate(self, encoded: Sequence[EncodedTree]) -> Batch:
         lengths = torch.tensor([len(e.words) for e in encoded])
         tags = padded([e.tags for e in encoded])
-        x = TokenInputs(lengths, padded([e.words for e in encoded]), _square([e.chars for e in encoded]), tags=tags)
+        words, chars = padded([e.words for e in encoded]), _square([e.chars for e in encoded])
+        x = TokenInputs(lengths, words, chars, tags=tags, text=Kept([e.tree.leaves() for e in encoded]))
         kept = Kept([e.tree for e in encoded])
         gold = padded_square([e.gold for e in encoded], PAD)
         return Batch(x, gold, lengths, torch.arange(len(encoded)), one(), kept)

@@ -51,9 +51,9 @@ class ClassificationData(TaskData):
         texts = []
         for _ in range(count):
             branch, leaf = draw.randrange(_BRANCHES), draw.randrange(_LEAVES)
-            words = [f"topic{branch}word{draw.randrange(20)}" for _ in range(6)]
-            words += [f"leaf{branch}{leaf}word{draw.randrange(10)}" for _ in range(3)]
-            words += [f"common{draw.randrange(50)}" for _ in range(8)]
+            words = [_word("topic", branch, draw.randrange(20)) for _ in range(6)]
+            words += [_word("leaf", branch, leaf, draw.randrange(10)) for _ in range(3)]
+            words += [_word("common", draw.randrange(50)) for _ in range(8)]
             draw.shuffle(words)
             texts.append(Text(words, f"topic{branch}/leaf{leaf}"))
         return texts
@@ -73,3 +73,8 @@ class ClassificationData(TaskData):
         place = {name: i for i, name in enumerate(names)}
         parents = [(place[name.split("/")[0]],) if "/" in name else () for name in names]
         return Taxonomy(parents, classes=[place[name] for name in classes], names=names)
+
+
+def _word(kind: str, *numbers: int) -> str:
+    """A word of its own for each kind and numbers; in letters, as vocabularies take all digits for one."""
+    return "-".join([kind, *(f"{chr(97 + n // 26)}{chr(97 + n % 26)}" for n in numbers)])

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from structlearn.data.codecs.joint import JointCodec
 from structlearn.data.codecs.tokens import SegmentationCodec, TaggingCodec, sentence_of
 from structlearn.data.conll import Sentence, parse_columns
 from structlearn.data.files import read_text
@@ -56,6 +57,25 @@ class TaggingData(TaskData):
 
     def make_codec(self, examples: Sequence[Sentence]) -> TaggingCodec:
         return TaggingCodec.fit(examples, **self._options())
+
+
+class JointData(TaskData):
+    """CoNLL column files: word, part of speech, ..., chunk tag; both kinds of tags are to be found.
+
+    With no ``train`` sentences are generated.
+
+    Args:
+        train, validation, test, batch_size, examples, seed, workers: see :class:`TaskData`.
+    """
+
+    def read(self, path: Path) -> list[Sentence]:
+        return [sentence_of(columns) for columns in parse_columns(read_text(path), source=str(path))]
+
+    def generate(self, count: int, seed: int) -> list[Sentence]:
+        return synthetic_chunks(count, seed=seed)
+
+    def make_codec(self, examples: Sequence[Sentence]) -> JointCodec:
+        return JointCodec.fit(examples)
 
 
 class SegmentationData(TaggingData):
