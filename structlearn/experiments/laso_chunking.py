@@ -27,7 +27,7 @@ def learners(passes: int, runs: int) -> list[Plan]:
     """What is compared at beam 10."""
     return [
         Plan("LaSO, ALMA", epochs=passes, runs=runs),
-        Plan("LaSO, perceptron", update="perceptron", epochs=passes, runs=runs),
+        Plan("LaSO, perceptron", update="perceptron", epochs=passes),
         Plan("early update", "early", "perceptron", epochs=passes),
         Plan("standard perceptron", "standard", "perceptron", epochs=passes, runs=runs),
     ]
