@@ -227,3 +227,24 @@ def test_tags_unknown_to_training_are_told() -> None:
     sentence = data.examples("train")[0]
     with pytest.raises(StructLearnError, match="tags: expected tags that training data hold"):
         data.codec.encode([sentence._replace(chunks=["B-XYZ"] * len(sentence.words))])
+
+
+@pytest.mark.parametrize("mode", ["l+i", "ibt"])
+def test_penalties_of_soft_constraints_are_learnt_where_training_sees_them(mode: Any, tmp_path: Path) -> None:
+    data = modules.TaggingData(examples=12, batch_size=12)
+    task = tasks.Constrained(
+        data.codec,
+        "soft(at_most(0, 'B-NP'), 2.0)",
+        encoders.BiLSTM(encoders.WordsAndLetters(), 16),
+        mode=mode,
+        optimizer=fast,
+    )
+    trainer(max_epochs=2, num_sanity_val_steps=0).fit(task, data)
+    if mode == "l+i":
+        assert task.penalties is None
+        return
+    assert task.penalties is not None
+    # Nearly every gold output breaks it: learning makes that cheaper.
+    assert 0 < float(task.penalties[0]) < 2.0
+    again = sl.load(sl.save(task, tmp_path / "model"))
+    assert torch.equal(again.penalties, task.penalties)

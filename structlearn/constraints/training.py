@@ -52,6 +52,12 @@ class Parts(NamedTuple):
     spans: Tensor | None = None
 
 
+def learnt_penalties(compiled: Compiled) -> nn.Parameter:
+    """(S,) log(e^p - 1) of the penalties p as written, so that softplus of it stays > 0 and begins at p."""
+    prices = [max(price, 1e-4) for price in compiled.penalties.tolist()]
+    return nn.Parameter(torch.tensor([p + math.log(-math.expm1(-p)) for p in prices]))
+
+
 class ConstrainedLearner(pl.LightningModule):
     """Trains a local scorer in one of three modes; see the module's page.
 
@@ -100,8 +106,7 @@ class ConstrainedLearner(pl.LightningModule):
         self.scorer, self.mode, self.broken_gold = scorer, mode, broken_gold
         self.objective = PerceptronLoss() if loss == "perceptron" else StructuredHinge(Hamming())
         self.optimizer, self.learning_rate, self.average = optimizer, learning_rate, average
-        prices = [max(price, 1e-4) for price in self.compiled.penalties.tolist()]
-        self.raw_penalty = nn.Parameter(torch.tensor([p + math.log(-math.expm1(-p)) for p in prices]))
+        self.raw_penalty = learnt_penalties(self.compiled)
         self._steps = 0
         self._drift: list[Tensor] = []
         self._kept: list[Tensor] = []
