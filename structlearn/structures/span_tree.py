@@ -200,6 +200,14 @@ class SpanTree(Structure):
         labels, score = ops.best(self.spans, self.lengths, self.backend)
         return labels, score
 
+    def argmax(self) -> Tensor:
+        if self.backend != "cpu" or not is_eager(self.spans):
+            return super().argmax()  # type: ignore[no-any-return]
+        labels, without = ops.decode(self.spans, self.lengths)
+        if without:
+            self._require_feasible(self.max())
+        return labels
+
     def max(self) -> Tensor:
         if self.backend == "reference":
             best = self._reference(Max())[0]
