@@ -110,7 +110,7 @@ class LinearChain(Structure):
                 tuple(transition.shape) if isinstance(transition, Tensor) else type(transition).__name__,
                 "states come last in unary; transition is indexed [previous, current]",
             )
-        for name, edge in (("start", start), ("end", end)):
+        for name, edge in () if start is None and end is None else (("start", start), ("end", end)):
             if edge is not None and (not isinstance(edge, Tensor) or edge.shape != (c,)):
                 got = tuple(edge.shape) if isinstance(edge, Tensor) else type(edge).__name__
                 raise ShapeError(name, f"a tensor (C,) = ({c},) to match unary", got, "one score for every label")
