@@ -257,6 +257,12 @@ class SpanTree(Structure):
         ones = torch.ones_like(log_z)
         return SpanTreePotentials(ops.backward(self.spans, self.lengths, chart, log_z, ones, self.backend))
 
+    def log_partition_and_marginals(self) -> tuple[Tensor, SpanTreePotentials]:
+        if self.backend != "cpu" or not is_eager(self.spans):
+            return super().log_partition_and_marginals()
+        log_z, gradient = value_and_gradient.span_tree(self.spans, self.lengths)
+        return log_z, SpanTreePotentials(gradient[0])
+
     def count(self) -> Tensor:
         """Number of trees that are not forbidden, (B,), float64."""
         return self._reference(Count())[0]
