@@ -98,16 +98,16 @@ struct Pair {
 struct Steps {
   int64_t i0, rows, begin, end, inner_begin, inner_end;
 
-  // Rows from `first` on, `stack` of them a lane.
+  // Rows from `first` on, `stack` of them a lane; `idle`: lanes without a row need no mask.
   template <class T>
-  Steps(const Pair<T>& p, int64_t first, int64_t stack) {
+  Steps(const Pair<T>& p, int64_t first, int64_t stack, bool idle = false) {
     constexpr int64_t L = kLanes<T>;
     const int64_t all = stack * L;
     i0 = first, rows = std::min<int64_t>(all, p.n - i0);
     begin = std::max<int64_t>(0, i0 + p.low);
     end = std::min(p.m - 1, i0 + rows - 1 + p.high) + (rows - 1) / stack + 1;
     inner_begin = std::max(L - 1, i0 + all - 1 + p.low + L - 1);
-    inner_end = rows < all ? 0 : std::min(p.m - 1, i0 + p.high) + 1;
+    inner_end = rows < all && !idle ? 0 : std::min(p.m - 1, i0 + p.high) + 1;
     // Free ends: the last column and the last row have gap scores of their own.
     if (p.mode == kSemiglobal) inner_end = rows + i0 == p.n ? 0 : std::min(inner_end, p.m - 1);
   }
@@ -308,14 +308,16 @@ struct Ahead {
     at += 64;
     if (at >= row_end) row_end += stride, at = row_end - used;
   }
+  void next(int64_t lines) {
+    for (; lines > 0 && at < end; --lines) next();
+  }
 };
 
 // The match scores of L steps from t0 on, one vector a step, for row q of every lane's `Stack` rows.
 template <int Stack, class T>
-inline void load_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, T* tile) {
+inline void read_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, Vec<T>* v) {
   constexpr int64_t L = kLanes<T>;
   const auto row = [&](int r) { return i0 + Stack * (L - 1 - r) + q; };
-  Vec<T> v[L];
   if (row(0) < p.n && t0 >= L - 1 && t0 + L <= p.m) {
 #pragma GCC unroll 16
     for (int r = 0; r < L; ++r) v[r] = load(p.match + row(r) * p.row + t0 - (L - 1) + r);
@@ -323,6 +325,13 @@ inline void load_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, T* tile) 
     for (int r = 0; r < L; ++r) v[r] = load_window(p.match + std::min(row(r), p.n - 1) * p.row, t0 - (L - 1) + r, p.m);
   }
   transpose(v);
+}
+
+template <int Stack, class T>
+inline void load_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, T* tile) {
+  constexpr int64_t L = kLanes<T>;
+  Vec<T> v[L];
+  read_tile<Stack>(p, i0, q, t0, v);
 #pragma GCC unroll 16
   for (int k = 0; k < L; ++k) store(tile + k * L, v[k]);
 }
