@@ -139,8 +139,8 @@ class BackSweep {
       const Number aside = Number::of(double(first_y_[i - 1]), first_e_[i - 1]);
       if (global || i < n) turns = turns + leads * aside;  // a free gap has no score to derive by
       if (!global) continue;
-      if (i < n) follows = follows * number(w_->gap_x[i]) + Number::of(double(first_u_[i]), first_e_[i]);
-      follows = follows + open_y * aside;
+      const Number leaves = (i < n ? Number::of(double(first_u_[i]), first_e_[i]) : Number{}) + open_y * aside;
+      follows = follows * number(w_->gap_x[std::min(i, n - 1)]) + leaves;
       if (!p_->node_in_band(i, 0)) follows = {};
       (i == 1 && Affine ? out_->open_x : out_->gap_x)[i - 1] += T(share * (leads * follows).at(z.e));
     }
@@ -151,8 +151,8 @@ class BackSweep {
       const Number leads = Number::of(double(first_row[j]), int64_t(first_e[j])), aside = top(top_.x, j - 1);
       if (global || j < m) turns = turns + leads * aside;
       if (!global) continue;
-      if (j < m) follows = follows * number(w_->gap_y[j]) + top(top_.u, j);
-      follows = follows + open_x * aside;
+      const Number leaves = (j < m ? top(top_.u, j) : Number{}) + open_x * aside;
+      follows = follows * number(w_->gap_y[std::min(j, m - 1)]) + leaves;
       if (!p_->node_in_band(0, j)) follows = {};
       (j == 1 && Affine ? out_->open_y : out_->gap_y)[j - 1] += T(share * (leads * follows).at(z.e));
     }
@@ -369,8 +369,14 @@ class BackSweep {
 #pragma GCC unroll 16
     for (int k = 0; k < L; ++k) v[k] = load(tile + k * L);
     transpose(v);
-    for (int64_t row = 0; row < steps.rows; ++row)
-      store_window(out_->match + (steps.i0 + row) * p_->M, t0 - row, p_->m, v[L - 1 - row]);
+    const Windows<T> windows(t0 - (L - 1), p_->m);
+    T* last = out_->match + (steps.i0 + L - 1) * p_->M;
+    if (steps.rows == L && windows.all_inside()) {
+#pragma GCC unroll 16
+      for (int r = 0; r < L; ++r) store(last - r * p_->M + t0 - (L - 1) + r, v[r]);
+    } else {
+      for (int64_t r = L - steps.rows; r < L; ++r) windows.write(last - r * p_->M, r, v[r]);
+    }
   }
 
   void finish_block(const Steps& steps) {

@@ -219,7 +219,8 @@ class Places {
  public:
   void set(const Pair<T>& p, const GapWeights<T>& w, int64_t i0, bool backward) {
     lowest_ = w.lowest, steep_ = p.mode != kGlobal ? 0 : backward ? -2 : 2;
-    for (int r = 0; r < kLanes<T>; ++r) diagonal_[r] = LaneInt<T>((i0 + kLanes<T> - 1 - r) * p.m / p.n);
+    const double slope = double(p.m) / double(p.n);
+    for (int r = 0; r < kLanes<T>; ++r) diagonal_[r] = LaneInt<T>(double(i0 + kLanes<T> - 1 - r) * slope);
   }
   // Of lanes in columns j.
   I at(I j) const {
@@ -351,20 +352,26 @@ class SumSweep {
   // Totals of the nodes along a border: exponents, multiples of `unit`, and mantissas.
   void border(int64_t size, const T* open, const T* gap, bool along_x, double unit, T* out, Int* e) {
     constexpr int64_t D = kLanes<double>;
-    sums_.resize(size + 1 + D);
-    double sum = 0;
-    for (int64_t k = 0; k <= size; ++k) {
-      if (p_->mode == kGlobal && k) sum += double(k == 1 ? open[0] : gap[k - 1]);
-      const bool there = !Local && (along_x ? p_->node_in_band(k, 0) : p_->node_in_band(0, k));
-      sums_.data[k] = there ? sum : kNegInf<double>;
+    const int64_t last = Local ? -1 : std::min(size, along_x ? -p_->low : p_->high);  // in the band
+    sums_.resize(2 * (size + 1 + D));
+    double *sums = sums_.data, *whole = sums + size + 1 + D, sum = 0;
+    std::fill(sums + last + 1, sums + size + 1, kNegInf<double>);
+    if (p_->mode == kGlobal) {
+      for (int64_t k = 0; k <= last; ++k) {
+        if (k) sum += double(k == 1 ? open[0] : gap[k - 1]);
+        sums[k] = sum;
+      }
+    } else {
+      std::fill(sums, sums + last + 1, 0.0);
     }
-    for (int64_t k0 = 0; k0 <= size; k0 += D) {
-      double whole[D];
-      Vec<double> x = load(sums_.data + k0);
-      for (int64_t k = 0; k < D; ++k) whole[k] = x[k] > kNegInf<double> ? unit * std::floor(x[k] / (unit * kLn2)) : 0;
-      x = vexp<double>(x - load(whole) * kLn2);
-      for (int64_t k = k0; k < std::min(k0 + D, size + 1); ++k) out[k] = T(x[k - k0]), e[k] = Int(whole[k - k0]);
+    const double magic = 0x1.8p52;  // to add and take away again rounds
+    for (int64_t k = 0; k <= size; k += D) {
+      const Vec<double> x = load(sums + k);
+      const Vec<double> floor = x > kNegInf<double> ? unit * ((x / (unit * kLn2) - 0.5 + magic) - magic) : Vec<double>{};
+      store(whole + k, floor);
+      store(sums + k, vexp<double>(x - floor * kLn2));
     }
+    for (int64_t k = 0; k <= size; ++k) out[k] = T(sums[k]), e[k] = Int(whole[k]);
   }
 
   void start_block(const Steps& steps) {
@@ -515,7 +522,7 @@ class SumSweep {
           s.my = m + y, s.mx = m + x, s.x = x, s.y = y;
           h = s.my + x;
         } else {
-          h = m + x + y;
+          h = x + (m + y);  // x comes last
           if (Keep) store(kept + Record::kM * L, m), store(kept + Record::kAll * L, h);
           if (!Plain && t < L1) h = choose<T>(lanes_between<T>(j, I{} - Int(L), I{} - Int(1)), border, h);
           s.my = h;
