@@ -317,6 +317,24 @@ struct Ahead {
   }
 };
 
+// Fetches the ends of a tile's rows, those of L steps from t0 on, from wherever Ahead has brought them into the nearest
+// cache: the hardware does not see that they are next.
+template <class T>
+class NextTile {
+  const char* at_;
+  int64_t stride_;
+
+ public:
+  NextTile(const T* matrix, int64_t row, int64_t i0, int64_t t0)
+      : at_(reinterpret_cast<const char*>(matrix) + (i0 * row + t0 + kLanes<T> - 1) * int64_t(sizeof(T))), stride_(row * int64_t(sizeof(T))) {}
+  void row() {
+    __builtin_prefetch(at_, 0, 3);
+    at_ += stride_;
+  }
+  // The lanes' windows begin one column earlier from lane to lane.
+  void lane() { at_ -= sizeof(T); }
+};
+
 // The match scores of L steps from t0 on, one vector a step, for row q of every lane's `Stack` rows.
 template <int Stack, class T>
 inline void read_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, Vec<T>* v) {
@@ -327,7 +345,6 @@ inline void read_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, Vec<T>* v
 #pragma GCC unroll 16
     for (int r = 0; r < L; ++r) v[r] = load(p.match + row(r) * p.row + t0 - (L - 1) + r);
   } else {
-#pragma GCC unroll 16
     for (int r = 0; r < L; ++r) v[r] = windows.read(p.match + std::min(row(r), p.n - 1) * p.row, r);
   }
   transpose(v);
