@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from benchmarks import cases
 from benchmarks.cases import ChainCase, Partition
 from benchmarks.harness import Operation, Row
-from benchmarks.report import Bar, geometric_mean
+from benchmarks.report import Bar, geometric_mean, untaped_bar
 from benchmarks.study import Plan
 
 # float32 sums of some hundred terms of size 1 round at about 1e-6 of the total; near ties may fall either way.
@@ -132,12 +132,14 @@ def _viterbi_bars(rows: Sequence[Row], cases_: Sequence[str]) -> list[Bar]:
 def _partition_bars(rows: Sequence[Row], cases_: Sequence[str]) -> list[Bar]:
     bars = _multiples(rows, "pytorch-crf", 10, 6) + _multiples(rows, "torch-struct", 100, 20)
     for family in ("jax", "numba"):
-        each = [
-            _against(f"partition {case}: never slower than {family}", 1, _fastest(rows, case, family=family))
-            for case in cases_
-        ]
-        mean = geometric_mean(bar.value for bar in each)
-        bars += [*each, Bar(f"partition, geometric mean: over {family}", 2, mean, sure=all(bar.sure for bar in each))]
+        for kind in ("autograd", "values"):
+            each = []
+            for case in cases_:
+                rival = _fastest(rows, case, family=family)
+                text = f"partition {case}, {kind}: never slower than {family}"
+                each.append(_against(text, 1, rival) if kind == "autograd" else untaped_bar(text, 1, rows, case, rival))
+            mean, sure = geometric_mean(bar.value for bar in each), all(bar.sure for bar in each)
+            bars += [*each, Bar(f"partition, {kind}, geometric mean: over {family}", 2, mean, sure=sure)]
     return bars
 
 

@@ -16,7 +16,7 @@ from benchmarks.timing import Effort, time_in_turns
 
 __all__ = ["Contestant", "Effort", "Operation", "Row", "measure", "missing", "time_in_turns"]
 
-Role = Literal["ours", "peer", "wrapped", "level", "roofline"]
+Role = Literal["ours", "untaped", "peer", "wrapped", "level", "roofline"]
 
 
 @dataclass(frozen=True)
@@ -28,8 +28,9 @@ class Contestant:
         prepare: case -> call; imports the library, makes its native inputs, and returns the call that is timed.
         read: native result -> the form that `Operation.check` judges; never timed.
         requires: modules that have to import; if one does not, the contestant is listed as not installed.
-        role: "ours"; "peer", an alternative that the bars name; "wrapped", a peer's kernel given tensors and autograd;
-            "level", an improved variant that no library ships; "roofline", the machine's own limit.
+        role: "ours"; "untaped", ours without autograd; "peer", an alternative that the bars name; "wrapped", a peer's
+            kernel given tensors and autograd; "level", an improved variant that no library ships; "roofline", the
+            machine's own limit.
         family: groups the variants of one library for the bars.
         cannot: case -> reason why it is not even tried, or None.
         compiles_by_shape: a warm-up at another shape does not count (it matters when memory is measured).

@@ -53,6 +53,14 @@ class Bar:
         return f"{self.verdict} | {self.text} | {sign} {self.limit:g}{self.unit} | {value}{note}"
 
 
+def untaped_bar(text: str, limit: float, rows: Sequence[Row], case: str, rival: Row | None) -> Bar:
+    """Over a rival that returns log Z and its gradient as plain values, like our call without autograd."""
+    ours = next((row for row in rows if row.role == "untaped" and row.case == case), None)
+    if rival is None or ours is None or not rival.median_ms or not ours.median_ms:
+        return Bar(text, limit, None, note="no rival ran")
+    return Bar(text, limit, rival.median_ms / ours.median_ms, note=rival.contestant, sure=rival.calm and ours.calm)
+
+
 def geometric_mean(values: Iterable[float | None]) -> float | None:
     """(Π v)^(1/n); None if a value is missing or there is none."""
     logs = [math.log(value) if value else math.nan for value in values]

@@ -14,11 +14,14 @@ SETTLE_SECONDS = 0.002
 # A timed sample repeats the call until it lasts this long: 1000 times the resolution of the clock, yet shorter than a
 # time slice of the scheduler (about 3 ms), which a process that has just slept gets whole even on a busy machine.
 SAMPLE_SECONDS = 0.001
+# Before it, untimed calls run for so long, or once. A process that wakes from its sleep finds its code and data out of
+# the caches and the branches unlearnt: the first calls of 0.1 ms take twice as long as those of a loop that runs.
+WARM_SECONDS = 0.002
 # A sample is undisturbed if its threads waited for a core for no more than this share of its time.
 CALM_WAIT = 0.05
 # So many undisturbed samples (or half of all, if that is less) are enough to leave the others out.
 CALM_SAMPLES = 5
-# A call that takes longer than this fills the caches by itself, so the untimed call before each sample is left out.
+# A call that takes longer than this fills the caches by itself, so the untimed calls before each sample are left out.
 LONG_CALL_SECONDS = 0.1
 # Calls beyond this are timed once.
 SLOW_CALL_SECONDS = 1.0
@@ -35,11 +38,14 @@ class Effort:
 
 @dataclass
 class Timing:
-    """Seconds a call, cores used and share of the time spent waiting for one, an entry a sample of `calls` calls."""
+    """Seconds a call, cores used and share of the time spent waiting for one, an entry a sample of `calls` calls.
+
+    `warm` calls come before each sample.
+    """
 
     calls: int = 1
     quota: int = 0
-    warm: bool = True
+    warm: int = 0
     walls: list[float] = field(default_factory=list)
     cores: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
@@ -68,12 +74,13 @@ def _plan(call: Callable[[], Any], effort: Effort) -> Timing:
     if seconds > SLOW_CALL_SECONDS:
         # This call already is a measured, warmed-up sample; more of them would only cost time.
         return Timing(walls=[seconds], waits=[(waiting() - waited) / seconds])
-    timing = Timing(warm=seconds < LONG_CALL_SECONDS)
-    if timing.warm:
+    timing = Timing()
+    if seconds < LONG_CALL_SECONDS:
         for _ in range(3):
             start = time.perf_counter()
             call()
             seconds = min(seconds, time.perf_counter() - start)
+        timing.warm = max(1, round(WARM_SECONDS / seconds))
     timing.calls = max(1, round(SAMPLE_SECONDS / seconds))
     each = SETTLE_SECONDS + seconds * (timing.calls + timing.warm)
     timing.quota = min(effort.rounds, max(effort.fewest, int(effort.seconds / each)))
@@ -84,7 +91,7 @@ def _sample(call: Callable[[], Any], timing: Timing, quiet: Quiet) -> None:
     calls = timing.calls
     time.sleep(SETTLE_SECONDS)
     quiet.wait()
-    if timing.warm:
+    for _ in range(timing.warm):
         call()
     waited, cpu, start = waiting(), time.process_time(), time.perf_counter()
     for _ in range(calls):

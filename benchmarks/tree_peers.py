@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Contestant
+from benchmarks.peers.ours import UNTAPED
 from benchmarks.tree_cases import Array, DenseCase, SpanCase
 
 Call = Callable[[], Any]
@@ -50,6 +51,15 @@ def ours_span_partition(case: SpanCase) -> Call:
     import structlearn as sl
 
     return _differentiate(lambda x: sl.SpanTree(x).log_partition(), torch.tensor(case.spans, requires_grad=True))
+
+
+def ours_span_values(case: SpanCase) -> Call:
+    import torch
+
+    import structlearn as sl
+
+    spans = torch.tensor(case.spans)
+    return lambda: sl.SpanTree(spans).log_partition_and_marginals()
 
 
 def _numba(kernel: str, *more: int) -> Callable[[SpanCase], Call]:
@@ -202,6 +212,7 @@ CONTESTANTS: dict[str, tuple[Contestant, ...]] = {
     ),
     "span partition": (
         _ours(ours_span_partition, _read_spans),
+        Contestant(UNTAPED, ours_span_values, _read_spans, ("structlearn",), "untaped"),
         _peer("numba", _numba("span_partition"), _read_spans, "numba"),
         Contestant("numba, two layouts", _numba("span_partition_both"), _read_spans, ("numba",), "level"),
         _peer("torch-struct", struct_span_partition, _read_spans, "torch_struct"),

@@ -47,13 +47,17 @@ def _log_partition(s: Any, problem: Problem) -> None:
 
 
 def _marginals(s: Any, problem: Problem) -> None:
-    found = s.marginals()._asdict()
+    log_z, values = s.log_partition_and_marginals()
+    assert_close(log_z, [row.log_partition for row in problem.rows], problem.dtype)
     expected = problem.expected()
-    assert {name for name, value in found.items() if value is not None} == set(problem.potentials)
-    for name in problem.potentials:
-        assert found[name].shape == problem.potentials[name].shape
-        assert found[name].dtype == problem.dtype
-        assert_close(found[name], expected[name], problem.dtype)
+    for found in (s.marginals()._asdict(), values._asdict()):
+        assert {name for name, value in found.items() if value is not None} == set(problem.potentials)
+        for name in problem.potentials:
+            assert found[name].shape == problem.potentials[name].shape
+            assert found[name].dtype == problem.dtype
+            assert_close(found[name], expected[name], problem.dtype)
+    assert not log_z.requires_grad
+    assert not any(x.requires_grad for x in values if x is not None)
 
 
 def _entropy(s: Any, problem: Problem) -> None:

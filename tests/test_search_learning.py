@@ -81,6 +81,30 @@ def test_alma_by_hand() -> None:
     torch.testing.assert_close(transition[1].tolist(), [-(8**-0.5), 8**-0.5])
 
 
+def test_alma_counts_errors_by_hand() -> None:
+    # Examples are one word each, with a feature of their own, so e errors give |Δ| = √(2e).
+    x, weight = torch.eye(2, dtype=torch.float64)[:, None], torch.zeros(2, 2, dtype=torch.float64, requires_grad=True)
+    none = torch.zeros(2, 2, dtype=torch.float64)
+    update = ALMA([weight], count="errors")
+
+    def step(rows: list[int], labels: list[int]) -> None:
+        gold = torch.tensor(labels)[:, None]
+        update(laso(TaggingSpace(x[rows] @ weight, none), gold, 1, margin=update.margin))
+        update.fold()
+
+    step([0, 1], [1, 1])  # k = 2, step √2 √(2/2) along Δ/2, and back onto the unit ball
+    torch.testing.assert_close(weight.tolist(), [[-0.5, 0.5], [-0.5, 0.5]])
+    assert update.margin == pytest.approx(0.1 / 0.9 / math.sqrt(3))
+    step([0, 1], [0, 0])  # k = 4, step √2 √(2/4) along Δ/2
+    torch.testing.assert_close(weight.tolist(), [[0.0, 0.0], [0.0, 0.0]])
+    step([1], [1])  # k = 5, step √2 √(1/5) along Δ/√2
+    torch.testing.assert_close(weight.tolist(), [[0.0, 0.0], [-(0.2**0.5), 0.2**0.5]])
+    assert update.updates == 3
+    again = ALMA([weight], count="errors")
+    again.load_state_dict(update.state_dict())
+    assert again.margin == update.margin == pytest.approx(0.1 / 0.9 / math.sqrt(6))
+
+
 def test_margin_makes_a_close_win_an_error() -> None:
     unary = torch.tensor([[[0.0, 0.05]]], requires_grad=True)
     space = TaggingSpace(unary, torch.zeros(2, 2))
@@ -374,7 +398,9 @@ def test_updates_on_separable_data_stop_within_the_bound(k: int) -> None:
     assert 0 < update.updates <= (radius / margin) ** 2
 
 
-@pytest.mark.parametrize("make", [Perceptron, ALMA, lambda w: ALMA(w, p=4.0), lambda w: ALMA(w, alpha=0.5, C=1.0)])
+@pytest.mark.parametrize(
+    "make", [Perceptron, ALMA, lambda w: ALMA(w, p=4.0), lambda w: ALMA(w, alpha=0.5, C=1.0, count="errors")]
+)
 def test_averages_and_norms(make: Any) -> None:
     x = torch.randn(6, 4, 5, dtype=torch.float64)
     gold = torch.randint(3, (6, 4))
@@ -401,6 +427,8 @@ def test_alma_says_what_is_wrong() -> None:
         ALMA([torch.zeros(1)], alpha=0)
     with pytest.raises(ArgumentError, match=r"p: .*got 1"):
         ALMA([torch.zeros(1)], p=1)
+    with pytest.raises(ArgumentError, match=r"count: .*got 'batches'"):
+        ALMA([torch.zeros(1)], count="batches")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("k", "recombine"), [(None, False), (None, True), (4, True)])

@@ -34,6 +34,7 @@ def test_held_out_sentences_are_not_learnt_from() -> None:
     assert (len(inner), len(outer)) == (12, 12)
     assert outer == sentences[48:]
     assert all(any(s is other for other in sentences[:48]) for s in inner)
+    assert held_out(sentences, every=1) == (sentences[:48], sentences[48:])
 
 
 def test_skipped_passes_do_not_count_in_the_average() -> None:

@@ -210,6 +210,21 @@ inline int64_t argmax_column(const T* a, const T* matrix, int64_t C, int64_t c) 
   return arg;
 }
 
+// The lowest lane that is set, or -1.
+template <class T>
+inline int first_set(IVec<T> x) {
+#if defined(__AVX512F__)
+  unsigned mask;
+  if constexpr (sizeof(T) == 4) mask = _mm512_movepi32_mask((__m512i)x);
+  else mask = _mm512_movepi64_mask((__m512i)x);
+  return mask ? __builtin_ctz(mask) : -1;
+#else
+  for (int j = 0; j < kLanes<T>; ++j)
+    if (x[j]) return j;
+  return -1;
+#endif
+}
+
 // Lowest index of the largest of n sums a[i] + b[i]; both rows are padded to whole vectors, with
 // -inf in the padding of a. An all -inf row gives 0.
 template <class T>
@@ -217,18 +232,19 @@ inline int64_t argmax_sum(const T* a, const T* b, int64_t n, T* best) {
   Vec<T> m = splat<T>(kNegInf<T>);
   for (int64_t i = 0; i < n; i += kLanes<T>) m = vmax(load(a + i) + load(b + i), m);
   *best = hmax(m);
-  for (int64_t i = 0; i < n; i += kLanes<T>) {
-    const IVec<T> equal = (load(a + i) + load(b + i)) == splat<T>(*best);
-#if defined(__AVX512F__)
-    unsigned mask;
-    if constexpr (sizeof(T) == 4) mask = _mm512_movepi32_mask((__m512i)equal);
-    else mask = _mm512_movepi64_mask((__m512i)equal);
-    if (mask) return i + __builtin_ctz(mask);
-#else
-    for (int j = 0; j < kLanes<T>; ++j)
-      if (equal[j]) return i + j;
-#endif
-  }
+  for (int64_t i = 0; i < n; i += kLanes<T>)
+    if (const int j = first_set<T>((load(a + i) + load(b + i)) == splat<T>(*best)); j >= 0) return i + j;
+  return 0;
+}
+
+// Lowest index of the largest of n entries, which need no padding; 0 if all are -inf.
+template <class T>
+inline int64_t argmax_row(const T* x, int64_t n) {
+  Vec<T> m = splat<T>(kNegInf<T>);
+  for (int64_t i = 0; i < n; i += kLanes<T>) m = vmax(load_row(x, i, n, kNegInf<T>), m);
+  const Vec<T> best = splat<T>(hmax(m));
+  for (int64_t i = 0; i < n; i += kLanes<T>)
+    if (const int j = first_set<T>(load_row(x, i, n, kNegInf<T>) == best); j >= 0) return i + j;
   return 0;
 }
 

@@ -40,7 +40,8 @@ int64_t backward(const SpanTreeArgs* args, T* alpha, const T* grad, T* d_spans) 
   return 0;
 }
 
-// log Z and the gradient of sum_b log Z_b, group by group, so that what the first leaves is in the cache.
+// log Z and the gradient of sum_b log Z_b, group by group, so that what the first leaves is in the cache, and the
+// exponentials wait where the gradient will be.
 template <class T>
 int64_t value_and_gradient(const SpanTreeArgs* args, T* log_z, T* d_spans) {
   on_large_pages(d_spans, args->B * args->N * args->N * args->L);
@@ -51,10 +52,10 @@ int64_t value_and_gradient(const SpanTreeArgs* args, T* log_z, T* d_spans) {
     run.place(rows, count);
     KeptBuffer<T, 0> own;
     const SpanTreeChart<T> chart(own.resize(SpanTreeChart<T>::kArrays * run.diagonals.size()), run.diagonals.size());
-    run.inside(chart);
+    run.inside(chart, d_spans);
     for (int64_t r = 0; r < count; ++r) log_z[rows[r]] = run.log_total(chart, r);
     run.outside(chart, nullptr, d_spans);
-  });
+  }, 3);
   return 0;
 }
 

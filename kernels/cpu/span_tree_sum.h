@@ -56,9 +56,9 @@ struct LabelSums {
     each(x, *shift, [&](int64_t, Vec<T> p) { total += p; });
     *sum = hsum(total);
   }
-  // out(j, sum, K) for `cells` rows of L labels.
+  // out(j, sum, K) for `cells` rows of L labels. Unless K is wide, keep (cells, L), if given, gets exp(x) 2^-K.
   template <class F>
-  void row(const T* x, int64_t cells, F&& out) {
+  void row(const T* x, int64_t cells, T* keep, F&& out) {
     const T K = std::rint(top(x, cells * L) * kLog2E);
     if (wide(K)) {
       for (int64_t j = 0; j < cells; ++j) {
@@ -69,15 +69,15 @@ struct LabelSums {
       return;
     }
     const int64_t size = cells * L;
-    buffer.resize(size + kSlack);
-    for (int64_t l = 0; l < size; l += kLanes<T>) store(buffer.data + l, exp_scaled<T>(load_row(x, l, size, kNegInf<T>), splat<T>(K)));
+    if (!keep) buffer.resize(size), keep = buffer.data;
+    for (int64_t l = 0; l < size; l += kLanes<T>) store_row(keep, l, size, exp_scaled<T>(load_row(x, l, size, kNegInf<T>), splat<T>(K)));
     for (int64_t j = 0; j < cells; ++j) {
       T sum, shift = K;
       if (L == 1) {
-        sum = buffer.data[j];
+        sum = keep[j];
       } else {
-        Vec<T> total = load_row(buffer.data + j * L, 0, L, T(0));
-        for (int64_t l = kLanes<T>; l < L; l += kLanes<T>) total += load_row(buffer.data + j * L, l, L, T(0));
+        Vec<T> total = load_row(keep + j * L, 0, L, T(0));
+        for (int64_t l = kLanes<T>; l < L; l += kLanes<T>) total += load_row(keep + j * L, l, L, T(0));
         sum = hsum(total);
       }
       if (!(sum >= kSafe<T>)) alone(x + j * L, &sum, &shift);
@@ -99,14 +99,18 @@ class InsideOutside {
     diagonals.set(trees_.length(rows[0]), count);
   }
 
-  void inside(const SpanTreeChart<T>& c) {
+  // keep: null, or (B, N, N, L), which gets the exponentials of the labels for `outside` to turn into the gradient.
+  void inside(const SpanTreeChart<T>& c, T* keep = nullptr) {
+    kept_ = keep != nullptr;
     const int64_t n = diagonals.n, size = diagonals.size();
     std::fill_n(c.sum, size, T(0));
     std::fill_n(c.shift, size, T(0));
     if (Tangent) dx_.resize(size), di_.resize(size), std::fill_n(dx_.data, size, T(0)), std::fill_n(di_.data, size, T(0));
+    const int64_t N = trees_.N, L = trees_.L;
     for (int64_t r = 0; r < diagonals.g; ++r)
       for (int64_t i = 0, end = trees_.length(rows_[r]); i < end; ++i) {
-        labels_.row(trees_.row(rows_[r], i), end - i, [&](int64_t j, T sum, T shift) {
+        T* exponentials = keep ? keep + ((rows_[r] * N + i) * N + i) * L : nullptr;
+        labels_.row(trees_.row(rows_[r], i), end - i, exponentials, [&](int64_t j, T sum, T shift) {
           const int64_t at = diagonals.at(j + 1, i, r);
           c.sum[at] = sum, c.shift[at] = shift;
           if (Tangent) dx_.data[at] = label_mean(r, i, j, sum, shift);
@@ -259,7 +263,7 @@ class InsideOutside {
     }
   }
 
-  // All spans of the row share K, so exponentials fill whole vectors across spans.
+  // All spans of the row share K, so exponentials fill whole vectors across spans; `out` has them if inside kept them.
   void quick_row(const SpanTreeChart<T>& c, int64_t r, int64_t i, int64_t cells, T K, T* out) {
     const int64_t L = trees_.L, size = cells * L;
     labels_.buffer.resize(size + kSlack + L);
@@ -270,13 +274,16 @@ class InsideOutside {
       for (int64_t l = 0; l < L; l += kLanes<T>) store(scale + j * L + l, s);
     }
     const T* x = trees_.row(rows_[r], i);
-    for (int64_t l = 0; l < size; l += kLanes<T>)
-      store_row(out, l, size, exp_scaled<T>(load_row(x, l, size, kNegInf<T>), splat<T>(K)) * load(scale + l));
+    for (int64_t l = 0; l < size; l += kLanes<T>) {
+      const Vec<T> p = kept_ ? load_row(out, l, size, T(0)) : exp_scaled<T>(load_row(x, l, size, kNegInf<T>), splat<T>(K));
+      store_row(out, l, size, p * load(scale + l));
+    }
   }
 
   const SpanTree<T>& trees_;
   const T* v_;
   const int64_t* rows_ = nullptr;
+  bool kept_ = false;
   LabelSums<T> labels_;
   Buffer<T> dx_, di_, p_, dp_;
 };

@@ -21,6 +21,15 @@ def anywhere(here: bool) -> bool:
     return bool(found)
 
 
+def total(here: int) -> int:
+    """A number, added up over all processes."""
+    if processes() == 1:
+        return here
+    found = torch.tensor([here])
+    dist.all_reduce(found)
+    return int(found)
+
+
 def sum_of_rows(rows: Tensor, gradient: Tensor) -> tuple[Tensor, Tensor]:
     """Rows (U,) with gradients (U, C) of every process, as the rows of any with sums, sorted."""
     count, size = dist.get_world_size(), torch.tensor([len(rows)])

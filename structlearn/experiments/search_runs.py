@@ -1,11 +1,13 @@
 """Learning as search on CoNLL-2000, for the experiments and benchmarks of both tasks: train, choose epochs, decode.
 
-Parameters are those of the paper (α = 0.9, B = 1/α, C = √2, p = 2). What is left open, such as the number of passes, is
-chosen on training sentences that are held out. Test sentences are decoded when everything is chosen.
+Parameters are those of the paper (α = 0.9, B = 1/α, C = √2, p = 2) unless a plan has others. What is left open, such as
+the number of passes, is chosen on training sentences that are held out. Test sentences are decoded when everything is
+chosen.
 """
 
 from __future__ import annotations
 
+import math
 import random
 import time
 from collections.abc import Callable, Sequence
@@ -32,7 +34,7 @@ class Plan(NamedTuple):
     """One learner: its name in tables, when and how it updates, the beam K of training and decoding, passes.
 
     The first ``skip`` passes do not count in the average of the weights; ``runs`` differ in the order of sentences;
-    ``B`` is that of ALMA.
+    ``B``, ``C`` and what k ``counts`` are those of ALMA.
     """
 
     name: str
@@ -44,6 +46,8 @@ class Plan(NamedTuple):
     skip: int = 1
     runs: int = 1
     B: float | None = None
+    C: float = math.sqrt(2)
+    counts: Literal["updates", "errors"] = "updates"
 
 
 class Outcome(NamedTuple):
@@ -99,7 +103,8 @@ def train(
     """A model with averaged weights, and CPU seconds. ``after`` each pass gets its number and the model so far."""
     model: nn.Module = ChunkScorer(corpus) if task == "chunking" else JointScorer(corpus)
     weights = list(model.parameters())
-    update: Update = ALMA(weights, B=plan.B) if plan.update == "alma" else Perceptron(weights)
+    alma = plan.update == "alma"
+    update: Update = ALMA(weights, B=plan.B, C=plan.C, count=plan.counts) if alma else Perceptron(weights)
     draw, seconds = torch.Generator().manual_seed(seed), 0.0
     for epoch in range(1, plan.epochs + 1):
         began = time.process_time()
@@ -160,10 +165,10 @@ def measure(task: Task, model: nn.Module, corpus: Any, beam: int, train_seconds:
     return Outcome(*parts, pos, train_seconds, seconds, int(corpus.lengths.sum()))
 
 
-def held_out(sentences: Sequence[Sentence]) -> tuple[list[Sentence], list[Sentence]]:
-    """A fifth of the sentences to learn from, spread over the first four fifths, and the last fifth to choose by."""
+def held_out(sentences: Sequence[Sentence], every: int = 4) -> tuple[list[Sentence], list[Sentence]]:
+    """Sentences to learn from, one of ``every`` of the first four fifths, and the last fifth to choose by."""
     cut = len(sentences) * 4 // 5
-    return list(sentences[:cut:4]), list(sentences[cut:])
+    return list(sentences[:cut:every]), list(sentences[cut:])
 
 
 def curve(task: Task, inner: Any, outer: Any, plan: Plan, seed: int = 0) -> list[float]:

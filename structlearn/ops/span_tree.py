@@ -21,6 +21,8 @@ ARGS = "Tensor spans, Tensor? lengths"
 _PACK = struct.Struct("2P7q").pack  # SpanTreeArgs of kernels/cpu/span_tree.h
 _ARRAYS, _SLACK = 6, 16  # SpanTreeChart::kArrays, kSlack
 
+_KERNELS: dict[tuple[str, torch.dtype], Any] = {}
+
 
 def _group(batch: int, words: int) -> int:
     """Sentences that share a chart: 4 fill the vectors of its short diagonals, fewer keep a long one in the cache."""
@@ -28,6 +30,8 @@ def _group(batch: int, words: int) -> int:
 
 
 def _inner_contiguous(spans: Tensor) -> Tensor:
+    if spans.is_contiguous():
+        return spans
     labels = spans.shape[3]
     if (labels <= 1 or spans.stride(3) == 1) and (spans.shape[2] <= 1 or spans.stride(2) == labels):
         return spans
@@ -44,8 +48,10 @@ def call(name: str, spans: Tensor, lengths: Tensor | None, *rest: Tensor | int |
         spans.data_ptr(), 0 if lengths is None else lengths.data_ptr(), b, n, labels, spans.stride(0), spans.stride(1),
         _group(b, n), torch.get_num_threads(),
     )  # fmt: skip
-    function = kernel("span_tree_" + name, spans.dtype, 1 + len(rest))
-    return int(function(packed, *[r if isinstance(r, int) else 0 if r is None else r.data_ptr() for r in rest]))
+    function = _KERNELS.get((name, spans.dtype))
+    if function is None:
+        function = _KERNELS[name, spans.dtype] = kernel("span_tree_" + name, spans.dtype, 1 + len(rest))
+    return function(packed, *[r.data_ptr() if isinstance(r, Tensor) else r for r in rest])  # type: ignore[no-any-return]
 
 
 def _gpu() -> Any:
@@ -57,6 +63,12 @@ def _gpu() -> Any:
 def _dense(spans: Tensor) -> Tensor:
     """Where a gradient of spans goes; the kernels write every entry."""
     return torch.empty(spans.shape, dtype=spans.dtype, device=spans.device)
+
+
+def decode(spans: Tensor, lengths: Tensor | None) -> tuple[Tensor, int]:
+    """Best trees (B,N,N) by the C++ kernel, and how many sentences have none; eager only."""
+    labels = spans.new_empty(spans.shape[:3], dtype=torch.int64)
+    return labels, call("best", spans, lengths, labels, 0)
 
 
 def _best(spans: Tensor, lengths: Tensor | None, backend: str) -> tuple[Tensor, Tensor]:

@@ -25,9 +25,9 @@ Gradient = tuple[Any, ...]  # a tensor, or None, for each argument
 
 class _LogPartition(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, both: Any, again: Any, options: Any, *tensors: Any) -> Tensor:
-        log_z, ctx.gradient = both(*tensors, *options)
-        ctx.again, ctx.options = again, options
+    def forward(ctx: Any, how: Any, *tensors: Any) -> Tensor:
+        both, ctx.again, ctx.options = how
+        log_z, ctx.gradient = both(*tensors, *ctx.options)
         ctx.save_for_backward(*tensors)
         return log_z  # type: ignore[no-any-return]
 
@@ -39,8 +39,8 @@ class _LogPartition(torch.autograd.Function):
         if gradient is not None and equal and not torch.is_grad_enabled():
             if weights and weights[0] != 1.0:
                 gradient = tuple(None if x is None else x.mul_(weights[0]) for x in gradient)
-            return None, None, None, *gradient
-        return None, None, None, *ctx.again(grad, *ctx.saved_tensors, *ctx.options)
+            return None, *gradient
+        return None, *ctx.again(grad, *ctx.saved_tensors, *ctx.options)
 
 
 def log_partition(
@@ -54,8 +54,13 @@ def log_partition(
     ``both(*tensors, *options)`` gives log Z and d (sum_b log Z_b) / d tensors, an entry for each of them;
     ``again(grad, *tensors, *options)`` gives d (sum_b grad_b log Z_b) / d tensors, differentiably.
     """
-    log_z: Tensor = _LogPartition.apply(both, again, options, *tensors)  # type: ignore[no-untyped-call]
+    log_z: Tensor = _LogPartition.apply((both, again, options), *tensors)  # type: ignore[no-untyped-call]
     return log_z
+
+
+def _rows_like(x: Tensor) -> Tensor:
+    """An empty contiguous tensor like ``x``; spelling out a shape takes torch twice as long as copying it."""
+    return torch.empty_like(x) if x.is_contiguous() else x.new_empty(x.shape)
 
 
 def chain(*args: Any) -> tuple[Tensor, Gradient]:
@@ -63,10 +68,10 @@ def chain(*args: Any) -> tuple[Tensor, Gradient]:
     unary, transition, start, end, _ = args
     log_z = unary.new_empty(unary.shape[0])
     gradient = (
-        unary.new_empty(unary.shape),
-        unary.new_empty(transition.shape),
-        None if start is None else unary.new_empty(start.shape),
-        None if end is None else unary.new_empty(end.shape),
+        _rows_like(unary),
+        _rows_like(transition),
+        None if start is None else _rows_like(start),
+        None if end is None else _rows_like(end),
     )
     chain_ops.call("value_and_gradient", args, log_z, *gradient)
     return log_z, (*gradient, None)
@@ -86,7 +91,7 @@ def chain_log_partition(*args: Any) -> Tensor:
 
 def span_tree(spans: Tensor, lengths: Tensor | None) -> tuple[Tensor, Gradient]:
     """log Z (B,) and d (sum_b log Z_b) / d (spans, lengths)."""
-    log_z, gradient = spans.new_empty(spans.shape[0]), spans.new_empty(spans.shape)
+    log_z, gradient = spans.new_empty(spans.shape[0]), _rows_like(spans)
     span_tree_ops.call("value_and_gradient", spans, lengths, log_z, gradient)
     return log_z, (gradient, None)
 
@@ -105,7 +110,7 @@ def span_tree_log_partition(spans: Tensor, lengths: Tensor | None) -> Tensor:
 def alignment(*args: Any) -> tuple[Tensor, Gradient]:
     """log Z (B,) and d (sum_b log Z_b) / d (match, gap_x, gap_y, open_x, open_y, x_lengths, y_lengths)."""
     log_z = args[0].new_empty(args[0].shape[0])
-    gradient = tuple(None if x is None else x.new_empty(x.shape) for x in args[:5])
+    gradient = tuple(None if x is None else _rows_like(x) for x in args[:5])
     alignment_ops.call("value_and_gradient", args, log_z, *gradient)  # type: ignore[arg-type]
     return log_z, (*gradient, None, None)
 

@@ -1,7 +1,7 @@
 """What an update does with Δ: perceptron and approximate large margin, with averaged weights.
 
 Perceptron:  w <- w + Δ.
-ALMA_p:      w <- P(f⁻¹(f(w) + C sqrt(1/((p-1) k)) Δ / |Δ|_p)),   k = 1, 2, ... counts updates,
+ALMA_p:      w <- P(f⁻¹(f(w) + C sqrt(1/((p-1) k)) Δ / |Δ|_p)),   k = 1, 2, ... counts updates, or errors,
 
 P(u) = u / max(1, |u|_q) with 1/p + 1/q = 1, and f = ∇ |·|_q² / 2, the identity for p = 2. While searching, y-good
 hypotheses are ranked lower by (1-α) B sqrt((p-1)/k). The source text leaves f out, which is right for p = 2 alone; the
@@ -16,12 +16,12 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
 
-from structlearn.data.processes import anywhere
+from structlearn.data.processes import anywhere, total
 from structlearn.errors import ArgumentError
 from structlearn.search.touched import Touched, of_all_processes
 from structlearn.search.violations import Violations
@@ -54,13 +54,14 @@ class Update(ABC):
         if anywhere(bool((violations.errors > 0).any())):
             delta = torch.autograd.grad(violations.value, self.weights, allow_unused=True)
             with torch.no_grad():
-                self._move([of_all_processes(d, w) for d, w in zip(delta, self.weights, strict=True)])
+                errors = total(int(violations.errors.sum()))
+                self._move([of_all_processes(d, w) for d, w in zip(delta, self.weights, strict=True)], errors)
             self.updates += 1
         self._scales += self.scale
         self.calls += 1
 
     @abstractmethod
-    def _move(self, delta: list[Touched | None]) -> None: ...
+    def _move(self, delta: list[Touched | None], errors: int) -> None: ...
 
     def _add(self, delta: list[Touched | None], step: float) -> None:
         for v, u, d in zip(self.weights, self._sums, delta, strict=True):
@@ -120,7 +121,7 @@ class Perceptron(Update):
         weights: tensors that require gradients and that the scores are linear in.
     """
 
-    def _move(self, delta: list[Touched | None]) -> None:
+    def _move(self, delta: list[Touched | None], errors: int) -> None:
         self._add(delta, 1.0)
 
 
@@ -131,7 +132,10 @@ class ALMA(Update):
     Args:
         weights: as for :class:`Update`; they should start within the unit ball.
         alpha: α in (0, 1]; 1 asks for no margin, small ones for the largest.
-        B, C: scale of margin and step; 1/α and √2 if not given.
+        B, C: scale of margin and step; 1/α and √2 if not given. The margin is compared with scores, so features that
+            are not of length 1 call for a larger B: by the length of a usual Δ.
+        count: what k counts. "updates": a batch is one, however many errors are in it. "errors": a batch with e of them
+            stands for e updates, k grows by e and the step is C sqrt(e/k), as far as e steps at right angles lead.
         p: norm of the features, >= 2. Other than 2 every update visits all weights.
     """
 
@@ -143,32 +147,46 @@ class ALMA(Update):
         B: float | None = None,
         C: float = math.sqrt(2),
         p: float = 2.0,
+        count: Literal["updates", "errors"] = "updates",
     ) -> None:
         if not 0 < alpha <= 1:
             raise ArgumentError("alpha", "a number above 0, up to 1", alpha, "0.9 seeks 0.9 of the largest margin")
         if not p >= 2 or math.isinf(p):
             raise ArgumentError("p", "a finite number >= 2", p, "2 log(number of features) is close to infinity")
+        if count not in ("updates", "errors"):
+            raise ArgumentError("count", '"updates" or "errors"', repr(count), "errors, if batches are large")
         super().__init__(weights)
+        self.count, self._counted = count, 0
         self.alpha, self.B, self.C, self.p = alpha, 1 / alpha if B is None else B, C, p
         self._square = self._squared()
 
     def _squared(self) -> float:
         return float(sum(float(w.detach().double().square().sum()) for w in self.weights))
 
+    def state_dict(self) -> dict[str, Any]:
+        return super().state_dict() | {"counted": self._counted}
+
     def load_state_dict(self, state: dict[str, Any]) -> None:
         super().load_state_dict(state)
+        self._counted = state.get("counted", self.updates)
         self._square = -1.0  # the weights may be loaded after this
 
     def settle(self) -> None:
         super().settle()
         self._square = self._squared()
 
+    def fold(self) -> None:
+        self._square *= self.scale**2
+        super().fold()
+
     @property
     def margin(self) -> float:
-        return (1 - self.alpha) * self.B * math.sqrt((self.p - 1) / (self.updates + 1)) / self.scale
+        return (1 - self.alpha) * self.B * math.sqrt((self.p - 1) / (self._counted + 1)) / self.scale
 
-    def _move(self, delta: list[Touched | None]) -> None:
-        step = self.C / math.sqrt((self.p - 1) * (self.updates + 1))
+    def _move(self, delta: list[Touched | None], errors: int) -> None:
+        as_many = errors if self.count == "errors" else 1
+        self._counted += as_many
+        step = self.C * math.sqrt(as_many / ((self.p - 1) * self._counted))
         size = sum(float(d.values.double().abs().pow(self.p).sum()) for d in delta if d is not None) ** (1 / self.p)
         if size == 0:
             return

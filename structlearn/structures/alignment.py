@@ -328,6 +328,12 @@ class Alignment(Structure):
             *grads[:3], *(None if x is None else g for x, g in zip(self._args[3:5], grads[3:], strict=True))
         )
 
+    def log_partition_and_marginals(self) -> tuple[Tensor, AlignmentPotentials]:
+        if self.backend != "cpu" or not is_eager(self.match):
+            return super().log_partition_and_marginals()
+        log_z, gradient = value_and_gradient.alignment(*self._args)
+        return log_z, AlignmentPotentials(*gradient[:5])
+
     def count(self) -> Tensor:
         """Number of outputs that are not forbidden, (B,), float64."""
         return self._reference(Count())[0]

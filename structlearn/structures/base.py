@@ -69,6 +69,15 @@ class Structure(ABC):
     def marginals(self) -> Any:
         """d (sum_b log Z_b) / d potentials: a named tuple with the fields and shapes of the potentials."""
 
+    def log_partition_and_marginals(self) -> tuple[Tensor, Any]:
+        """log Z (B,) and :meth:`marginals` as plain values, for code that applies gradients itself.
+
+        Autograd has no part in it, which takes most of the time of a small batch; a kernel that has a pass for both
+        takes that.
+        """
+        with torch.no_grad():
+            return self.log_partition(), self.marginals()
+
     @abstractmethod
     def entropy(self) -> Tensor:
         """-sum_y p(y) log p(y), (B,), differentiable; 0 where every output is forbidden."""

@@ -110,7 +110,7 @@ class LinearChain(Structure):
                 tuple(transition.shape) if isinstance(transition, Tensor) else type(transition).__name__,
                 "states come last in unary; transition is indexed [previous, current]",
             )
-        for name, edge in (("start", start), ("end", end)):
+        for name, edge in () if start is None and end is None else (("start", start), ("end", end)):
             if edge is not None and (not isinstance(edge, Tensor) or edge.shape != (c,)):
                 got = tuple(edge.shape) if isinstance(edge, Tensor) else type(edge).__name__
                 raise ShapeError(name, f"a tensor (C,) = ({c},) to match unary", got, "one score for every label")
@@ -246,13 +246,19 @@ class LinearChain(Structure):
         if self.backend in ("reference", "torch-struct"):
             return marginals_by_autograd(self)
         if self.backend == "cpu" and is_eager(self.unary) and not self._needs_gradient:
-            return ChainPotentials(*value_and_gradient.chain(*self._args)[1][:4])
+            return self.log_partition_and_marginals()[1]
         log_z, alpha = ops.forward(*(None if x is None else x.detach() for x in self._args), True, self.backend)
         results = ops.backward(*self._args, alpha, log_z, torch.ones_like(log_z), self.backend)
         unary, transition, start, end = results
         return ChainPotentials(
             unary, transition, None if self.start is None else start, None if self.end is None else end
         )
+
+    def log_partition_and_marginals(self) -> tuple[Tensor, ChainPotentials]:
+        if self.backend != "cpu" or not is_eager(self.unary):
+            return super().log_partition_and_marginals()
+        log_z, gradient = value_and_gradient.chain(*self._args)
+        return log_z, ChainPotentials(*gradient[:4])
 
     def count(self) -> Tensor:
         """Number of outputs that are not forbidden, (B,), float64."""

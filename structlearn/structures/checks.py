@@ -29,13 +29,14 @@ def same_kind(named: dict[str, Tensor | None]) -> list[Any]:
     values = list(named.values())
     first = values[0]
     assert first is not None
-    dtype, device = first.dtype, first.device
+    dtype, on_cpu = first.dtype, first.is_cpu
     if dtype in _COMPUTED:
         for v in values:
-            if v is not None and (v.dtype is not dtype or v.device != device):
+            if v is not None and (v.dtype is not dtype or not (v.is_cpu if on_cpu else v.device == first.device)):
                 break
         else:
             return values
+    device = first.device
     given = {name: v for name, v in named.items() if v is not None}
     leader = next(iter(given))
     for name, v in given.items():

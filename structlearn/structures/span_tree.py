@@ -200,6 +200,14 @@ class SpanTree(Structure):
         labels, score = ops.best(self.spans, self.lengths, self.backend)
         return labels, score
 
+    def argmax(self) -> Tensor:
+        if self.backend != "cpu" or not is_eager(self.spans):
+            return super().argmax()  # type: ignore[no-any-return]
+        labels, without = ops.decode(self.spans, self.lengths)
+        if without:
+            self._require_feasible(self.max())
+        return labels
+
     def max(self) -> Tensor:
         if self.backend == "reference":
             best = self._reference(Max())[0]
@@ -248,6 +256,12 @@ class SpanTree(Structure):
         log_z, chart = ops.forward(self.spans.detach(), self.lengths, True, self.backend)
         ones = torch.ones_like(log_z)
         return SpanTreePotentials(ops.backward(self.spans, self.lengths, chart, log_z, ones, self.backend))
+
+    def log_partition_and_marginals(self) -> tuple[Tensor, SpanTreePotentials]:
+        if self.backend != "cpu" or not is_eager(self.spans):
+            return super().log_partition_and_marginals()
+        log_z, gradient = value_and_gradient.span_tree(self.spans, self.lengths)
+        return log_z, SpanTreePotentials(gradient[0])
 
     def count(self) -> Tensor:
         """Number of trees that are not forbidden, (B,), float64."""
