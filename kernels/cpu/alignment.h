@@ -98,16 +98,16 @@ struct Pair {
 struct Steps {
   int64_t i0, rows, begin, end, inner_begin, inner_end;
 
-  // Rows from `first` on, `stack` of them a lane.
+  // Rows from `first` on, `stack` of them a lane; `idle`: lanes without a row need no mask.
   template <class T>
-  Steps(const Pair<T>& p, int64_t first, int64_t stack) {
+  Steps(const Pair<T>& p, int64_t first, int64_t stack, bool idle = false) {
     constexpr int64_t L = kLanes<T>;
     const int64_t all = stack * L;
     i0 = first, rows = std::min<int64_t>(all, p.n - i0);
     begin = std::max<int64_t>(0, i0 + p.low);
     end = std::min(p.m - 1, i0 + rows - 1 + p.high) + (rows - 1) / stack + 1;
     inner_begin = std::max(L - 1, i0 + all - 1 + p.low + L - 1);
-    inner_end = rows < all ? 0 : std::min(p.m - 1, i0 + p.high) + 1;
+    inner_end = rows < all && !idle ? 0 : std::min(p.m - 1, i0 + p.high) + 1;
     // Free ends: the last column and the last row have gap scores of their own.
     if (p.mode == kSemiglobal) inner_end = rows + i0 == p.n ? 0 : std::min(inner_end, p.m - 1);
   }
@@ -195,43 +195,47 @@ inline IVec<T> lane_numbers() {
   return l;
 }
 
-#if defined(__AVX512F__)
-// Bit k is set where 0 <= first + k < size.
+// L windows on rows of `size` entries, the r-th from entry first + r on: reads and writes leave out, or read as 0, what
+// is beyond a row's ends.
 template <class T>
-inline unsigned window_mask(int64_t first, int64_t size) {
-  const auto below = [](int64_t k) { return (1u << std::clamp<int64_t>(k, 0, kLanes<T>)) - 1; };
-  return below(size - first) & ~below(-first);
-}
+class Windows {
+  static constexpr int64_t L = kLanes<T>;
+  int64_t first_, size_;
+#if defined(__AVX512F__)
+  uint64_t inside_;  // bit k is set where entry first + k is in the row
 #endif
 
-// Entries first..first+L-1 of a row that has entries 0..size-1; the others read as 0.
-template <class T>
-inline Vec<T> load_window(const T* row, int64_t first, int64_t size) {
+ public:
+  Windows(int64_t first, int64_t size) : first_(first), size_(size) {
 #if defined(__AVX512F__)
-  const unsigned mask = window_mask<T>(first, size);
-  if constexpr (sizeof(T) == 4) return (Vec<T>)_mm512_maskz_loadu_ps(__mmask16(mask), row + first);
-  else return (Vec<T>)_mm512_maskz_loadu_pd(__mmask8(mask), row + first);
-#else
-  constexpr int64_t L = kLanes<T>;
-  if (first >= 0 && first + L <= size) return load(row + first);
-  Vec<T> v{};
-  for (int64_t k = std::max<int64_t>(0, -first); k < L && first + k < size; ++k) v[k] = row[first + k];
-  return v;
+    const auto below = [](int64_t k) { return (uint64_t(1) << std::clamp<int64_t>(k, 0, 2 * L)) - 1; };
+    inside_ = below(size - first) & ~below(-first);
 #endif
-}
-
-template <class T>
-inline void store_window(T* row, int64_t first, int64_t size, Vec<T> v) {
-  constexpr int64_t L = kLanes<T>;
-  if (first >= 0 && first + L <= size) return store(row + first, v);  // a masked store takes many times as long
+  }
+  bool all_inside() const { return first_ >= 0 && first_ + 2 * L - 1 <= size_; }
+  Vec<T> read(const T* row, int64_t r) const {
 #if defined(__AVX512F__)
-  const unsigned mask = window_mask<T>(first, size);
-  if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(row + first, __mmask16(mask), (__m512)v);
-  else _mm512_mask_storeu_pd(row + first, __mmask8(mask), (__m512d)v);
+    if constexpr (sizeof(T) == 4) return (Vec<T>)_mm512_maskz_loadu_ps(__mmask16(inside_ >> r), row + first_ + r);
+    else return (Vec<T>)_mm512_maskz_loadu_pd(__mmask8(inside_ >> r), row + first_ + r);
 #else
-  for (int64_t k = std::max<int64_t>(0, -first); k < L && first + k < size; ++k) row[first + k] = v[k];
+    const int64_t first = first_ + r;
+    if (first >= 0 && first + L <= size_) return load(row + first);
+    Vec<T> v{};
+    for (int64_t k = std::max<int64_t>(0, -first); k < L && first + k < size_; ++k) v[k] = row[first + k];
+    return v;
 #endif
-}
+  }
+  void write(T* row, int64_t r, Vec<T> v) const {
+#if defined(__AVX512F__)
+    if constexpr (sizeof(T) == 4) _mm512_mask_storeu_ps(row + first_ + r, __mmask16(inside_ >> r), (__m512)v);
+    else _mm512_mask_storeu_pd(row + first_ + r, __mmask8(inside_ >> r), (__m512d)v);
+#else
+    const int64_t first = first_ + r;
+    if (first >= 0 && first + L <= size_) return store(row + first, v);
+    for (int64_t k = std::max<int64_t>(0, -first); k < L && first + k < size_; ++k) row[first + k] = v[k];
+#endif
+  }
+};
 
 // Transposes L vectors of L lanes: log2 L rounds, each exchanging halves of pairs.
 #if defined(__AVX512F__)
@@ -308,21 +312,49 @@ struct Ahead {
     at += 64;
     if (at >= row_end) row_end += stride, at = row_end - used;
   }
+  void next(int64_t lines) {
+    for (; lines > 0 && at < end; --lines) next();
+  }
+};
+
+// Fetches the ends of a tile's rows, those of L steps from t0 on, from wherever Ahead has brought them into the nearest
+// cache: the hardware does not see that they are next.
+template <class T>
+class NextTile {
+  const char* at_;
+  int64_t stride_;
+
+ public:
+  NextTile(const T* matrix, int64_t row, int64_t i0, int64_t t0)
+      : at_(reinterpret_cast<const char*>(matrix) + (i0 * row + t0 + kLanes<T> - 1) * int64_t(sizeof(T))), stride_(row * int64_t(sizeof(T))) {}
+  void row() {
+    __builtin_prefetch(at_, 0, 3);
+    at_ += stride_;
+  }
+  // The lanes' windows begin one column earlier from lane to lane.
+  void lane() { at_ -= sizeof(T); }
 };
 
 // The match scores of L steps from t0 on, one vector a step, for row q of every lane's `Stack` rows.
 template <int Stack, class T>
-inline void load_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, T* tile) {
+inline void read_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, Vec<T>* v) {
   constexpr int64_t L = kLanes<T>;
   const auto row = [&](int r) { return i0 + Stack * (L - 1 - r) + q; };
-  Vec<T> v[L];
-  if (row(0) < p.n && t0 >= L - 1 && t0 + L <= p.m) {
+  const Windows<T> windows(t0 - (L - 1), p.m);
+  if (row(0) < p.n && windows.all_inside()) {
 #pragma GCC unroll 16
     for (int r = 0; r < L; ++r) v[r] = load(p.match + row(r) * p.row + t0 - (L - 1) + r);
   } else {
-    for (int r = 0; r < L; ++r) v[r] = load_window(p.match + std::min(row(r), p.n - 1) * p.row, t0 - (L - 1) + r, p.m);
+    for (int r = 0; r < L; ++r) v[r] = windows.read(p.match + std::min(row(r), p.n - 1) * p.row, r);
   }
   transpose(v);
+}
+
+template <int Stack, class T>
+inline void load_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, T* tile) {
+  constexpr int64_t L = kLanes<T>;
+  Vec<T> v[L];
+  read_tile<Stack>(p, i0, q, t0, v);
 #pragma GCC unroll 16
   for (int k = 0; k < L; ++k) store(tile + k * L, v[k]);
 }

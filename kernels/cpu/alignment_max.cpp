@@ -14,7 +14,7 @@
 namespace sl {
 namespace {
 
-constexpr int kStack = 2;  // rows of a lane, but for the last ones
+constexpr int kStackShift = 1, kStack = 1 << kStackShift;  // rows of a lane, but for the last ones
 
 template <class T>
 using Word = std::conditional_t<(kLanes<T> > 8), uint16_t, uint8_t>;
@@ -162,7 +162,7 @@ class MaxSweep {
       const int64_t t1 = std::min(t0 + L, steps.end);
       for (int q = 0; q < Stack; ++q) load_tile<Stack>(*p_, i0, q, t0, tile[q]);
       if (t0 >= steps.inner_begin && t1 <= inner_end)
-        p_->same_y ? inner<Stack, true>(t0, t1, tile[0], ahead) : inner<Stack, false>(t0, t1, tile[0], ahead);
+        p_->same_y ? inner<Stack, true>(i0, t0, t1, tile[0], ahead) : inner<Stack, false>(i0, t0, t1, tile[0], ahead);
       else
         edge<Stack>(steps, t0, t1, tile[0]);
     }
@@ -170,7 +170,7 @@ class MaxSweep {
   }
 
   template <int Stack, bool SameY>
-  void inner(int64_t t0, int64_t t1, const T* tile, Ahead<T>& ahead) {
+  void inner(int64_t i0, int64_t t0, int64_t t1, const T* tile, Ahead<T>& ahead) {
     State s = s_;
     V best[Stack], open_x[Stack], gap_x[Stack];
     I at[Stack];
@@ -179,6 +179,7 @@ class MaxSweep {
     const V open_all = load(open_y), gap_all = load(gap_y);
     T *in_my = row_my_.data + t0 + 1, *in_x = row_x_.data + t0 + 1;
     Word<T>* out = out_;
+    NextTile<T> next_tile(p_->match, p_->row, i0, t0 + L);
 #pragma GCC unroll 2
     for (int k = 0; k < t1 - t0; ++k) {
       const V open = SameY ? open_all : load(open_y + k), gap = SameY ? gap_all : load(gap_y + k);
@@ -186,10 +187,12 @@ class MaxSweep {
 #pragma GCC unroll 4
       for (int q = 0; q < Stack; ++q) {
         ahead.next();
+        next_tile.row();
         const V m = step(s.rows[q], my, x, load(tile + (q * L + k) * L), open_x[q], gap_x[q], open, gap, out, [](V&, V&, V&) {});
         my = s.rows[q].my, x = s.rows[q].x;
         if (Local) note(m, Int(t0 + k), best[q], at[q]);
       }
+      next_tile.lane();
       in_my[k - (L - 1)] = my[0];
       if (Affine) in_x[k - (L - 1)] = x[0];
     }
@@ -308,21 +311,27 @@ class MaxSweep {
       ops->insert(ops->end(), m - at_j, 2);
       ops->insert(ops->end(), n - at_i, 1);
     }
-    const auto words = [&](int64_t i, int64_t j) {
-      const int64_t k = i / kBlock, row = i % kBlock, deep = stack(k), t = j + row / deep;
-      return bits_.data() + offset_[k] + ((t - std::max<int64_t>(0, k * kBlock + p_->low)) * deep + row % deep) * kWords;
+    // Where cell (i, j) has its bits. Shifts: a division takes longer than all else.
+    struct Cell {
+      const Word<T>* words;
+      int lane;
     };
-    const auto lane = [&](int64_t i) { return int(L - 1 - i % kBlock / stack(i / kBlock)); };
-    int op = i < 0 ? 0 : Local ? 0 : entered_by(words(i, j), lane(i), 0);
+    const auto cell = [&](int64_t i, int64_t j) {
+      const int64_t k = uint64_t(i) / kBlock, row = uint64_t(i) % kBlock;
+      const int shift = k == narrow_ ? 0 : kStackShift;
+      const int64_t l = row >> shift, step = j + l - std::max<int64_t>(0, k * kBlock + p_->low);
+      return Cell{bits_.data() + offset_[k] + ((step << shift) + (row - (l << shift))) * kWords, int(L - 1 - l)};
+    };
+    Cell at = i < 0 ? Cell{} : cell(i, j);
+    int op = Local || i < 0 ? 0 : entered_by(at.words, at.lane, 0);
     while (i >= 0 && j >= 0) {
-      const Word<T>* w = words(i, j);
-      const int r = lane(i);
       ops->push_back(int8_t(op));
-      const bool starts = Local && op == 0 && !(w[kWords - 1] >> r & 1);
-      const bool extends = Affine && op != 0 && !(w[kOpened + op - 1] >> r & 1);
+      const bool starts = Local && op == 0 && !(at.words[kWords - 1] >> at.lane & 1);
+      const bool extends = Affine && op != 0 && !(at.words[kOpened + op - 1] >> at.lane & 1);
       i -= op != 2, j -= op != 1;
       if (starts || i < 0 || j < 0) break;
-      if (!extends) op = entered_by(words(i, j), lane(i), op);
+      at = cell(i, j);
+      if (!extends) op = entered_by(at.words, at.lane, op);
     }
     // On the border only one operation is left; a local path is free there.
     if (Local && best_i_ >= 0) {

@@ -2,7 +2,7 @@
 // one file, since both are built from the same sweep and would be compiled twice.
 //
 // Gradient of sum_b g_b log Z_b. Block by block from the last, the forward steps are done again from
-// the row of nodes in front of the block (alignment_sum.h) and kept; then the same steps run backwards:
+// the row of nodes in front of the block (alignment_sum.h) and their totals kept; then the same steps run backwards:
 //   bM[i][j] = u[i+1][j+1] + open_x bX[i+1][j] + open_y bY[i][j+1],   u = e^match bM,
 //   bX[i][j] = the same with gap_x,   bY[i][j] = the same with gap_y,
 // each lane with an exponent of its own, as in the forward steps. A part's marginal is what leads to it
@@ -69,19 +69,22 @@ class BackSweep {
   }
 
   bool block(int64_t k, Record& record) {
-    const Steps steps(*p_, k * L, 1);
+    const Steps steps(*p_, k * L, 1, true);
     std::swap(below_, top_);
     if (p_->low > -p_->n - p_->m) top_.reset(p_->m);  // in a band some columns stay unvisited
     start_block(steps);
     if (!link(steps.end - 1)) return false;
+    entry_ = int64_t(record.since.size()) - 1;
+    weigh(record.exponents[entry_]);
     alignas(kBytes) T tile[L * L];
     Ahead<T, true> ahead(out_->match, p_->M, p_->n, p_->m, steps.i0 - L, L);
     const int64_t tiles = (steps.count() + L - 1) / L;
     for (int64_t c = tiles - 1; c >= 0; --c) {
+      ahead.next(L);
       const int64_t t0 = steps.begin + c * L, t1 = std::min(t0 + L, steps.end);
       const int64_t a = std::clamp(std::max(L, steps.inner_begin), t0, t1), b = std::clamp(steps.inner_end - 1, a, t1);
-      if ((b < t1 && !run<false>(steps, t0, b, t1, tile, record, ahead)) || (a < b && !run<true>(steps, t0, a, b, tile, record, ahead)) ||
-          (t0 < a && !run<false>(steps, t0, t0, a, tile, record, ahead)))
+      if ((b < t1 && !run<false>(steps, t0, b, t1, tile, record)) || (a < b && !run<true>(steps, t0, a, b, tile, record)) ||
+          (t0 < a && !run<false>(steps, t0, t0, a, tile, record)))
         return false;
       for (int64_t t = t1; t < t0 + L; ++t) store(tile + (t - t0) * L, V{});
       write_tile(steps, t0, tile);
@@ -90,14 +93,14 @@ class BackSweep {
     return true;
   }
 
-  // Gaps along the border, whose nodes no lane visits (first_row and its exponents: nodes (0, j)), and the
+  // Gaps from the nodes of the border, which no lane visits (first_row and its exponents: nodes (0, j)), and the
   // gap scores of y; false if the sums that meet in node (0, 0) do not give Z again.
   bool finish(const SumSweep<T, Affine, Local>& forward, const T* first_row, const T* first_e, Wide z, T weight) {
     for (int64_t j = 0; j < p_->m; ++j) {
       out_->gap_y[j] = (Affine ? column_gap_ : column_open_).data[L + j] * w_->gap_y[j];
       if (Affine) out_->open_y[j] = column_open_.data[L + j] * w_->open_y[j];
     }
-    if (p_->mode != kGlobal) return true;
+    if (Local) return true;
     // Products of two totals stay doubles where neither is beyond 2^400: a third of the time for short sequences.
     const T* top_e = Below<T>::at(top_.e);
     T most = T(std::abs(z.e));
@@ -128,31 +131,40 @@ class BackSweep {
     const auto top = [&](Buffer<T>& row, int64_t j) { return Number::of(double(Below<T>::at(row)[j]), int64_t(Below<T>::at(top_.e)[j])); };
     const auto number = [](T x) { return Number::of(double(x)); };
     const int64_t n = p_->n, m = p_->m;
+    const bool global = p_->mode == kGlobal;
     const Number open_x = number(w_->open_x[0]), open_y = number(w_->open_y[0]);
-    Number follows;
+    Number follows, turns;  // what follows a gap along the border, and gaps that leave it
     for (int64_t i = n; i >= 1; --i) {
-      if (i < n) follows = follows * number(w_->gap_x[i]) + Number::of(double(first_u_[i]), first_e_[i]);
-      follows = follows + open_y * Number::of(double(first_y_[i - 1]), first_e_[i - 1]);
-      if (!p_->node_in_band(i, 0)) follows = {};
       const Number leads = Number::of(double(forward.column(i)), forward.column_exponent(i));
+      const Number aside = Number::of(double(first_y_[i - 1]), first_e_[i - 1]);
+      if (global || i < n) turns = turns + leads * aside;  // a free gap has no score to derive by
+      if (!global) continue;
+      const Number leaves = (i < n ? Number::of(double(first_u_[i]), first_e_[i]) : Number{}) + open_y * aside;
+      follows = follows * number(w_->gap_x[std::min(i, n - 1)]) + leaves;
+      if (!p_->node_in_band(i, 0)) follows = {};
       (i == 1 && Affine ? out_->open_x : out_->gap_x)[i - 1] += T(share * (leads * follows).at(z.e));
     }
+    (Affine ? out_->open_y : out_->gap_y)[0] += T(share * (open_y * turns).at(z.e));
     const Number down = open_x * follows;
-    follows = {};
+    follows = {}, turns = {};
     for (int64_t j = m; j >= 1; --j) {
-      if (j < m) follows = follows * number(w_->gap_y[j]) + top(top_.u, j);
-      follows = follows + open_x * top(top_.x, j - 1);
+      const Number leads = Number::of(double(first_row[j]), int64_t(first_e[j])), aside = top(top_.x, j - 1);
+      if (global || j < m) turns = turns + leads * aside;
+      if (!global) continue;
+      const Number leaves = (j < m ? top(top_.u, j) : Number{}) + open_x * aside;
+      follows = follows * number(w_->gap_y[std::min(j, m - 1)]) + leaves;
       if (!p_->node_in_band(0, j)) follows = {};
-      const Number leads = Number::of(double(first_row[j]), int64_t(first_e[j]));
       (j == 1 && Affine ? out_->open_y : out_->gap_y)[j - 1] += T(share * (leads * follows).at(z.e));
     }
+    (Affine ? out_->open_x : out_->gap_x)[0] += T(share * (open_x * turns).at(z.e));
+    if (!global) return true;
     const Number whole = top(top_.u, 0) + down + open_y * follows;
     return std::abs(whole.at(z.e) / z.m - 1) < (sizeof(T) == 4 ? 1e-2 : 1e-6);
   }
 
   struct State {
     V m, x, y, u, below_u;  // bM, bX, bY and u of the step behind, and u of the rows below two steps behind
-    V open_x, gap_x, column_open, column_gap;
+    V open_x, gap_x, column_open, column_gap;  // of gaps that leave the nodes
 
     State() = default;
     // Member by member, so that a copy lives in registers: as a whole GCC copies it through memory.
@@ -168,6 +180,7 @@ class BackSweep {
   void start_block(const Steps& steps) {
     const int64_t i0 = steps.i0;
     s_ = State{};
+    places_.set(*p_, *w_, i0, true);
     for (int r = 0; r < L; ++r) {
       const int64_t i = i0 + L - 1 - r, next = std::min(i + 1, p_->n - 1);
       open_below_[r] = w_->open_x[next], gap_below_[r] = w_->gap_x[next];
@@ -175,16 +188,16 @@ class BackSweep {
       last_[r] = i < p_->n ? Int(std::min(p_->m - 1, i + p_->high)) : Int(-1);
       has_below_[r] = i + 1 < p_->n ? Int(-1) : Int(0);
     }
+    idle_ = choose<T>(lanes_between<T>(lane_rows_, I{} + Int(steps.rows), I{} + Int(L)), splat<T>(1), V{});
     // The node behind the bottom row's last one, diagonally.
     const int64_t column = steps.end - (L - 1);
     e_ = I{} + Int(Below<T>::at(below_.e)[std::clamp<int64_t>(column, 0, p_->m - 1)]);
     if (steps.rows == L) s_.below_u[0] = Below<T>::at(below_.u)[column];
     set_end();
-    event_ = -1;
   }
   void set_end() {
     const Int most = ExpConst<T>::bias;
-    end_ = power_of_two<T>(e_ < -most ? I{} + most : -e_);
+    end_ = idle_ > T(0) ? V{} : power_of_two<T>(e_ < -most ? I{} + most : -e_);
   }
 
   // Factors from the lane below, for the exponents as they are and the column that step t takes in.
@@ -204,10 +217,10 @@ class BackSweep {
     factor_ = power_of_two<T>(active & ~far ? difference : I{});
     return !any_set<T>(far);
   }
-  bool normalise(I inside, bool all_inside) {
+  bool normalise(I j, I inside, bool all_inside) {
     const I fine = (s_.m >= w_->safe) & (s_.m <= std::numeric_limits<T>::max());
     if (any_set<T>(inside & ~fine)) return false;
-    const I e = inside ? exponents<T>(s_.m) : I{};
+    const I e = inside ? orders<T>(exponents<T>(s_.m) - places_.at(j)) : I{};
     const V scale = power_of_two<T>(-e);
     s_.m *= scale, s_.x *= scale, s_.y *= scale, s_.u *= scale, s_.below_u *= scale;
     e_ += e;
@@ -233,99 +246,121 @@ class BackSweep {
     factor_out_ = power_of_two<T>(over_ ? I{} : e) * scale_;
   }
 
+  // Steps to-1 down to from, at most L.
   template <bool Plain>
-  bool run(const Steps& steps, int64_t t0, int64_t from, int64_t to, T* tile, Record& record, Ahead<T, true>& rows_ahead) {
+  bool run(const Steps& steps, int64_t t0, int64_t from, int64_t to, T* tile, Record& record) {
     State s = s_;
-    const V low = splat<T>(w_->low), high = splat<T>(kHigh<T>), one = splat<T>(1);
+    const V low = splat<T>(w_->low), high = splat<T>(kHigh<T>), one = splat<T>(1), idle = idle_;
     const I first = first_, last = last_, rows = lane_rows_;
     const int64_t m_size = p_->m, L1 = L - 1;
     const bool semiglobal = p_->mode == kSemiglobal;
-    const I last_row = rows == Int(p_->n - 1 - steps.i0);
+    const Lanes<T> last_row = lanes_between<T>(rows, I{} + Int(p_->n - 1 - steps.i0), I{} + Int(p_->n - 1 - steps.i0));
     const T *below_u = Below<T>::at(below_.u) - L1, *below_x = Below<T>::at(below_.x) - L1, *below_e = Below<T>::at(below_.e) - L1;
     T *top_u = Below<T>::at(top_.u) + 1, *top_x = Below<T>::at(top_.x) + 1, *top_e = Below<T>::at(top_.e) + 1;
-    T *columns_open = column_open_.data + L + 1, *columns_gap = column_gap_.data + L + 1;
+    T *columns_open = column_open_.data + L + 2, *columns_gap = column_gap_.data + L + 2;
     const T *open_y = w_->open_y + 1 - L1, *gap_y = w_->gap_y + 1 - L1;
-    V factor, open_in, gap_in, end, out = factor_out_;
-    T taken, own;
-    int32_t event = event_;
+    const auto in_e = [&](int64_t t) { return below_e[Plain ? t : std::clamp<int64_t>(t, L1, m_size + L1 - 1)]; };
+    V factor, open_in, gap_in, end, out;
+    T taken;
+    bool any_over;
     const auto reload = [&] {
-      factor = factor_, end = end_, open_in = open_below_ * factor, gap_in = gap_below_ * factor;
-      taken = taken_, own = T(e_[L - 1]);
+      factor = factor_, end = end_, open_in = open_below_ * factor, gap_in = gap_below_ * factor, taken = taken_;
+      out = factor_out_, any_over = any_over_;
     };
     reload();
-    Ahead<T, true> ahead = rows_ahead;
-    for (int64_t t = to - 1; t >= from; --t) {
-      ahead.next();
-      if (below_e[Plain ? t : std::clamp<int64_t>(t, L1, m_size + L1 - 1)] != taken) {
+    for (int64_t t = to - 1; t >= from;) {
+      if (in_e(t) != taken) {
         if (!link(t)) return false;
         reload();
       }
-      V open_below = open_in, gap_below = gap_in, open_right = load(open_y + t), gap_right = load(gap_y + t);
-      I inside = I{} - Int(1), last_column{};
-      if (!Plain) {
-        const I j = Int(t) - rows;
-        inside = (j >= first) & (j <= last), last_column = j == Int(m_size - 1);
-        if (semiglobal) {
-          open_below = last_column ? factor : open_in, gap_below = last_column ? factor : gap_in;
-          open_right = last_row ? one : open_right, gap_right = last_row ? one : gap_right;
+      if (t < record.since[entry_]) {
+        weigh(record.exponents[--entry_]);
+        reload();
+      }
+      const int64_t begin = t;
+      int64_t stop = t;
+      while (stop > from && in_e(stop - 1) == taken) --stop;
+      stop = std::max(stop, record.since[entry_]);
+      const T *kept = record.nodes_at(t), *weights = record.weights_at(t);
+      bool outside = false;
+      do {
+        V open_below = open_in, gap_below = gap_in, open_right = load(open_y + t), gap_right = load(gap_y + t);
+        Lanes<T> inside{}, last_column{};
+        if (!Plain) {
+          const I j = Int(t) - rows;
+          inside = lanes_between<T>(j, first, last), last_column = lanes_between<T>(j, I{} + Int(m_size - 1), I{} + Int(m_size - 1));
+          if (semiglobal) {
+            open_below = choose<T>(last_column, factor, open_in), gap_below = choose<T>(last_column, factor, gap_in);
+            open_right = choose<T>(last_row, one, open_right), gap_right = choose<T>(last_row, one, gap_right);
+          }
         }
-      }
-      const V around_u = rotate<T>(s.u), around_x = rotate<T>(s.x);
-      if (Plain || t + 1 < m_size) top_u[t] = around_u[0], top_x[t] = around_x[0], top_e[t] = own;
-      const V diagonal = s.below_u, below = with_first<T>(around_x, below_x[t]);
-      s.below_u = with_first<T>(around_u, below_u[t]) * factor;
-      V m, x, y;
-      if (Affine) {
-        const V down = below * open_below + diagonal, right = s.y * open_right;
-        m = down + right;
-        x = below * gap_below + (diagonal + right);
-        y = s.y * gap_right + down;
-      } else {
-        m = x = y = below * gap_below + (s.x * gap_right + diagonal);
-      }
-      if (Local) m += end;
-      if (!Plain) {
-        const I corner = last_column & last_row;
-        if (!Local) m = corner ? end : m, x = corner ? end : x, y = corner ? end : y;
-        m = inside ? m : V{}, x = inside ? x : V{}, y = inside ? y : V{};
-      }
-      const T* kept = record.at(t);
-      s.m = m, s.x = x, s.y = y;
-      s.u = load(kept + Record::kWeight * L) * m;
-
-      const int32_t now = record.event[t - record.begin];
-      if (now != event) {
-        weigh(record.exponents[now]);
-        out = factor_out_, event = now;
-      }
-      if (__builtin_expect(any_over_, 0) && any_set<T>(over_ & inside)) return false;
-      store(tile + (t - t0) * L, load(kept + Record::kBefore * L) * (s.u * out));
-      V gx = x * out, gy = y * out;
-      if (!Plain && semiglobal) gx = last_column ? V{} : gx, gy = last_row ? V{} : gy;
-      s.open_x += load(kept + Record::kAboveMY * L) * gx;
-      if (Affine) s.gap_x += load(kept + Record::kAboveX * L) * gx;
-      s.column_open = rotate<T>(s.column_open);
-      if (Affine) s.column_gap = rotate<T>(s.column_gap);
-      if (Plain || t + 1 < m_size) {
-        columns_open[t] += s.column_open[0];
-        if (Affine) columns_gap[t] += s.column_gap[0];
-      }
-      s.column_open = with_first<T>(s.column_open, T(0)) + load(kept + Record::kLeftMX * L) * gy;
-      if (Affine) s.column_gap = with_first<T>(s.column_gap, T(0)) + load(kept + Record::kLeftY * L) * gy;
-
-      if (!Plain && t < steps.rows) {  // this lane is in column 0
-        const int r = int(L1 - t);
-        first_u_[steps.i0 + t] = s.u[r], first_y_[steps.i0 + t] = y[r], first_e_[steps.i0 + t] = e_[r];
-      }
-      const V checked = Plain ? m : (inside ? m : one);
-      if (__builtin_expect(any_outside<T>(checked, low, high), 0)) {
+        const V around_u = rotate<T>(s.u), around_x = rotate<T>(s.x);
+        if (Plain || t + 1 < m_size) top_u[t] = around_u[0], top_x[t] = around_x[0];
+        const V diagonal = s.below_u, below = with_first<T>(around_x, below_x[t]);
+        s.below_u = with_first<T>(around_u, below_u[t]) * factor;
+        V gx = below * factor * out, gy = s.y * out, m, x, y;
+        if (Affine) {
+          const V down = below * open_below + diagonal, right = s.y * open_right;
+          m = down + right;
+          x = below * gap_below + (diagonal + right);
+          y = s.y * gap_right + down;
+        } else {
+          m = x = y = below * gap_below + (s.y * gap_right + diagonal);
+        }
+        if (Local) m += end;
+        if (!Plain) {
+          const Lanes<T> corner = last_column & last_row;
+          if (!Local) m = choose<T>(corner, end, m), x = choose<T>(corner, end, x), y = choose<T>(corner, end, y);
+          m = choose<T>(inside, m, V{}), x = choose<T>(inside, x, V{}), y = choose<T>(inside, y, V{});
+          if (semiglobal) gx = choose<T>(last_column, V{}, gx), gy = choose<T>(last_row, V{}, gy);
+          if (__builtin_expect(any_over, 0)) {
+            const I j = Int(t) - rows;
+            if (any_set<T>(over_ & (j >= first) & (j <= last))) return false;
+          }
+        } else if (__builtin_expect(any_over, 0)) {
+          return false;
+        }
+        const V in_m = load(kept + Record::kM * L);
+        s.m = m, s.x = x, s.y = y;
+        s.u = load(weights) * m;
+        store(tile + (t - t0) * L, in_m * (m * out));
+        s.column_open = rotate<T>(s.column_open);
+        if (Affine) s.column_gap = rotate<T>(s.column_gap);
+        if (Plain || t + 1 < m_size) {
+          columns_open[t] += s.column_open[0];
+          if (Affine) columns_gap[t] += s.column_gap[0];
+        }
+        if (Affine) {
+          const V in_x = load(kept + Record::kX * L), in_y = load(kept + Record::kY * L);
+          s.open_x += (in_m + in_y) * gx;
+          s.gap_x += in_x * gx;
+          s.column_open = with_first<T>(s.column_open, T(0)) + (in_m + in_x) * gy;
+          s.column_gap = with_first<T>(s.column_gap, T(0)) + in_y * gy;
+        } else {
+          const V all = load(kept + Record::kAll * L);
+          s.open_x += all * gx;
+          s.column_open = with_first<T>(s.column_open, T(0)) + all * gy;
+        }
+        if (!Plain && t < steps.rows) {  // this lane is in column 0
+          const int r = int(L1 - t);
+          first_u_[steps.i0 + t] = s.u[r], first_y_[steps.i0 + t] = s.y[r], first_e_[steps.i0 + t] = e_[r];
+        }
+        outside = any_outside<T>(Plain ? m + idle : choose<T>(inside, m, one), low, high);
+        kept -= Record::kFields * L, weights -= L, --t;
+      } while (!__builtin_expect(outside, 0) && t >= stop);
+      const T own = T(e_[L - 1]);
+      const int64_t most = Plain ? begin : std::min(begin, m_size - 2);
+      if (most > t) std::fill(top_e + t + 1, top_e + most + 1, own);
+      if (__builtin_expect(outside, 0)) {
         s_ = s;
-        if (!normalise(inside, Plain) || !link(t - 1)) return false;
-        s = s_, event = -1;
+        const I j = Int(t + 1) - rows;
+        if (!normalise(j, (j >= first) & (j <= last), Plain) || !link(t)) return false;
+        weigh(record.exponents[entry_]);
+        s = s_;
         reload();
       }
     }
-    s_ = s, event_ = event, rows_ahead = ahead;
+    s_ = s;
     return true;
   }
 
@@ -334,19 +369,26 @@ class BackSweep {
 #pragma GCC unroll 16
     for (int k = 0; k < L; ++k) v[k] = load(tile + k * L);
     transpose(v);
-    for (int64_t row = 0; row < steps.rows; ++row)
-      store_window(out_->match + (steps.i0 + row) * p_->M, t0 - row, p_->m, v[L - 1 - row]);
+    const Windows<T> windows(t0 - (L - 1), p_->m);
+    T* last = out_->match + (steps.i0 + L - 1) * p_->M;
+    if (steps.rows == L && windows.all_inside()) {
+#pragma GCC unroll 16
+      for (int r = 0; r < L; ++r) store(last - r * p_->M + t0 - (L - 1) + r, v[r]);
+    } else {
+      for (int64_t r = L - steps.rows; r < L; ++r) windows.write(last - r * p_->M, r, v[r]);
+    }
   }
 
   void finish_block(const Steps& steps) {
     for (int64_t row = 0; row < steps.rows; ++row) {
-      const int64_t i = steps.i0 + row, r = L - 1 - row;
+      const int64_t i = steps.i0 + row + 1, r = L - 1 - row;  // the row below the nodes that it is reached from
+      if (i >= p_->n) continue;
       out_->gap_x[i] = (Affine ? s_.gap_x : s_.open_x)[r] * w_->gap_x[i];
       if (Affine) out_->open_x[i] = s_.open_x[r] * w_->open_x[i];
     }
     for (int r = 0; r < L; ++r) {
-      column_open_.data[L + steps.begin - (L - 1) + r] += s_.column_open[r];
-      if (Affine) column_gap_.data[L + steps.begin - (L - 1) + r] += s_.column_gap[r];
+      column_open_.data[L + steps.begin - (L - 1) + r + 1] += s_.column_open[r];
+      if (Affine) column_gap_.data[L + steps.begin - (L - 1) + r + 1] += s_.column_gap[r];
     }
     Below<T>::at(top_.u)[steps.begin] = s_.u[L - 1], Below<T>::at(top_.x)[steps.begin] = s_.x[L - 1];
     Below<T>::at(top_.e)[steps.begin] = T(e_[L - 1]);
@@ -356,13 +398,14 @@ class BackSweep {
   const GapWeights<T>* w_ = nullptr;
   const AlignmentGradient<T>* out_ = nullptr;
   State s_;
-  V open_below_, gap_below_, factor_, factor_out_, end_;
+  V open_below_, gap_below_, idle_, factor_, factor_out_, end_;
   I e_, first_, last_, has_below_, over_;
+  Places<T> places_;
   bool any_over_ = false;
   const I lane_rows_ = lane_numbers<T>();
   Int ze_ = 0;
   T scale_ = 0, taken_ = 0;  // g / z; the exponent of the column that comes in from below
-  int32_t event_ = -1;       // of the forward steps, for which factor_out_ holds
+  int64_t entry_ = 0;        // of the record's exponents, for which factor_out_ holds
   Below<T> below_, top_;
   Buffer<T> column_open_, column_gap_;     // of y's gaps, by column
   std::vector<T> first_u_, first_y_;       // u and bY in column 0
@@ -412,7 +455,7 @@ struct Backward {
     onward.pair.set(args, b);
     own_rows.resize(Saved<T, Affine>::size(args.N, args.M));
     const int64_t blocks = pair.blocks(kLanes<T>), steps = blocks * (pair.m + kLanes<T>);
-    if (pair.n == 0 || pair.m == 0 || steps * Record::kFields * kLanes<T> * int64_t(sizeof(T)) > kMostKept) {
+    if (pair.n == 0 || pair.m == 0 || steps * (Record::kFields + 1) * kLanes<T> * int64_t(sizeof(T)) > kMostKept) {
       const T log_z = onward.run(args, b, own_rows.data());
       run(args, b, own_rows.data(), T(1), out);
       return log_z;
