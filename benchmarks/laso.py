@@ -27,13 +27,12 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     began = time.process_time()
     sentences, held = corpora(Settings(smoke=options.smoke, seed=options.seed))
     if options.held_out:
-        sentences, held = held_out(sentences)
+        sentences, held = held_out(sentences, options.every)
     corpus = prepare(options.task, sentences[: options.sentences])
     test = prepare(options.task, held, corpus)
     features = time.process_time() - began
-    plan = Plan(
-        "run", options.strategy, options.update, options.beam, options.epochs, options.batch, options.skip, B=options.B
-    )
+    names = ("strategy", "update", "beam", "epochs", "batch", "skip", "B", "C", "counts")
+    plan = Plan("run", **{name: getattr(options, name) for name in names})
     wall = time.perf_counter()
     model, seconds = train(options.task, corpus, plan, options.seed)
     wall = time.perf_counter() - wall
@@ -48,7 +47,7 @@ def run(options: argparse.Namespace) -> dict[str, Any]:
     speed = outcome.tokens / max(outcome.decode, 1e-9)
     return {
         "task": options.task,
-        **{name: getattr(plan, name) for name in ("strategy", "update", "beam", "batch", "epochs", "skip", "B")},
+        **{name: getattr(plan, name) for name in names},
         "held_out": options.held_out,
         "f1": round(outcome.f1, 2),
         "train_cpu_s": round(seconds, 1),
@@ -69,12 +68,15 @@ def main(arguments: list[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=16)
     parser.add_argument("--skip", type=int, default=1, help="passes that are left out of the average of the weights")
     parser.add_argument("--B", type=float, default=None, help="of ALMA, the scale of the margin; 1/α if not given")
+    parser.add_argument("--C", type=float, default=Plan("run").C, help="of ALMA, the scale of the step")
+    parser.add_argument("--counts", choices=("updates", "errors"), default="updates", help="what k of ALMA counts")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--threads", type=int, default=2)
     parser.add_argument("--sentences", type=int, default=None, help="of the training corpus; all if not given")
     parser.add_argument(
         "--held-out", action="store_true", help="learn from and measure on parts of the training corpus"
     )
+    parser.add_argument("--every", type=int, default=4, help="with --held-out: learn from one of so many sentences")
     parser.add_argument("--smoke", action="store_true", help="a few generated sentences, to see that everything works")
     parser.add_argument("--results", type=Path, default=RESULTS)
     options = parser.parse_args(arguments)
