@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from benchmarks.alignment_cases import AlignmentCase
 from benchmarks.harness import Contestant
+from benchmarks.peers.ours import UNTAPED
 
 
 def ours_trace(case: AlignmentCase) -> Callable[[], Any]:
@@ -41,6 +42,20 @@ def ours_partition(case: AlignmentCase) -> Callable[[], Any]:
         log_z = sl.Alignment(match, gap=case.gap).log_partition()
         log_z.sum().backward()
         return log_z.detach(), match.grad
+
+    return call
+
+
+def ours_values(case: AlignmentCase) -> Callable[[], Any]:
+    import torch
+
+    import structlearn as sl
+
+    match = torch.from_numpy(case.match)
+
+    def call() -> Any:
+        log_z, marginals = sl.Alignment(match, gap=case.gap).log_partition_and_marginals()
+        return log_z, marginals.match
 
     return call
 
@@ -212,6 +227,7 @@ SCORE = (
 )
 PARTITION = (
     Contestant("structlearn", ours_partition, _numpy, role="ours"),
+    Contestant(UNTAPED, ours_values, _numpy, role="untaped"),
     Contestant("numba forward-backward", numba_partition, _numpy, ("numba",), family="numba"),
     Contestant("JAX jit anti-diagonal scan", jax_partition, _numpy, ("jax",), family="jax"),
     Contestant("DeepBLAST's way (numba, pair by pair)", smooth_partition, _numpy, ("numba",), family="deepblast"),
