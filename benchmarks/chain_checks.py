@@ -149,9 +149,9 @@ def bars(operation: Operation, rows: Sequence[Row], plan: Plan) -> list[Bar]:
     found = (_viterbi_bars if operation is VITERBI else _partition_bars)(rows, names)
     wide = {str(shape).replace(" ", "") for shape in plan.shapes if shape[2] >= 50}
     for row in rows:
-        if row.role == "ours" and row.case in wide:
+        if row.role in ("ours", "untaped") and row.case in wide:
             share = None if row.roofline_fraction is None else 100 * row.roofline_fraction
-            found.append(
-                Bar(f"{operation.name} {row.case}: share of the roofline", 40, share, unit=" %", sure=row.sure)
-            )
+            text = f"{operation.name} {row.case}: share of the roofline"
+            text += ", values without autograd" if row.role == "untaped" else ""
+            found.append(Bar(text, 40, share, unit=" %", sure=row.sure))
     return found
