@@ -56,11 +56,13 @@ struct LabelSums {
     each(x, *shift, [&](int64_t, Vec<T> p) { total += p; });
     *sum = hsum(total);
   }
-  // out(j, sum, K) for `cells` rows of L labels. Unless K is wide, keep (cells, L), if given, gets exp(x) 2^-K.
+  // out(j, sum, K) for `cells` rows of L labels. keep (cells, L), if given, gets
+  // exp(x) 2^-K, unless K is wide and finite.
   template <class F>
   void row(const T* x, int64_t cells, T* keep, F&& out) {
     const T K = std::rint(top(x, cells * L) * kLog2E);
     if (wide(K)) {
+      if (keep && K == kNegInf<T>) std::fill_n(keep, cells * L, T(0));  // all forbidden: sums of 0 that K = 0 will do for
       for (int64_t j = 0; j < cells; ++j) {
         T sum, shift;
         alone(x + j * L, &sum, &shift);
