@@ -295,6 +295,7 @@ except ProcessError as error:
     print("ProcessError", error)
     os._exit(3)
 torch.save((model.coef_, model.certificate_.primal, model.certificate_.dual), f"{{sys.argv[1]}}/{{rank}}.pt")
+dist.destroy_process_group()  # a process that ends with gloo's threads running may abort
 """
 
 
