@@ -18,8 +18,6 @@
 namespace {
 
 constexpr std::chrono::microseconds kAlert{300};  // what a training step does between two calls, at the least
-// A small job wakes workers if it comes this soon after another: in a loop of such jobs they will not sleep again.
-constexpr std::chrono::microseconds kLoop{200};
 
 inline void relax() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -54,8 +52,6 @@ struct Job {
 class Pool {
  public:
   bool alert() const { return alert_.load(std::memory_order_relaxed) > 0; }
-  bool in_loop() const { return std::chrono::steady_clock::now() - ended_ < kLoop; }
-  void ended() { ended_ = std::chrono::steady_clock::now(); }
 
   void run(Job& job, int helpers) {
     grow(helpers);
@@ -117,7 +113,6 @@ class Pool {
   std::atomic<int> active_{0};  // written under the mutex, like the next
   std::atomic<uint64_t> generation_{0};
   std::atomic<int> alert_{0};  // workers that look out for a job
-  std::chrono::steady_clock::time_point ended_{};  // of the last job; the caller's that holds in_use
 };
 
 // Leaked on purpose: detached workers may outlive static destruction, and a forked child must not
@@ -143,8 +138,7 @@ extern "C" void sl_parallel(int64_t tasks, int threads, bool small, void (*body)
     job.run(0);
     return;
   }
-  if (small && !p->alert() && !p->in_loop()) job.run(0);
+  if (small && !p->alert()) job.run(0);
   else p->run(job, helpers);
-  p->ended();
   p->in_use.unlock();
 }

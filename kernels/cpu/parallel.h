@@ -1,5 +1,5 @@
 // Runs body(task, worker) for task in [0, tasks) on at most `threads` threads, the caller included.
-// A small job uses workers that are still alert after another one, but wakes them only in a quick succession of jobs.
+// A small job uses workers that are still alert after another one, but does not wake any.
 #pragma once
 #include <cstdint>
 #include <type_traits>

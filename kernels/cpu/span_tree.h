@@ -55,16 +55,17 @@ struct SpanTree {
   int64_t length(int64_t b) const { return args.lengths ? args.lengths[b] : N; }
   // The labels of span i..i; those of i..j follow (j - i) L further on.
   const T* row(int64_t b, int64_t i) const { return static_cast<const T*>(args.spans) + b * args.stride_b + i * (args.stride_i + L); }
-  // f(k, rows, count) for every group of sentences; `cost` is that of a call over the cost of finding the best trees, in
-  // units of which a nanosecond has ten or more. A worker that is alert is worth having from some ten microseconds on;
-  // waking a sleeping one takes fifty.
+  // Below this many units (ten make a nanosecond or so) waking a worker costs more than it saves: a sleeping one took
+  // about 50 us to start, as long as a batch of 16 sentences of 20 words with 30 labels.
+  int workers() const { return work < 1000000 ? 1 : int(std::max<int64_t>(1, std::min(args.threads, groups))); }
+
+  // f(k, rows, count) for every group of sentences.
   template <class F>
-  void for_groups(F&& f, double cost = 1) const {
-    const int workers = work * cost < 250000 ? 1 : int(std::max<int64_t>(1, std::min(args.threads, groups)));
-    parallel_for(groups, workers, [&](int64_t k, int) {
+  void for_groups(F&& f) const {
+    parallel_for(groups, workers(), [&](int64_t k, int) {
       const int64_t begin = k * args.group;
       f(k, order.data() + begin, std::min(B, begin + args.group) - begin);
-    }, work * cost < 1000000);
+    });
   }
 };
 

@@ -55,7 +55,7 @@ int64_t value_and_gradient(const SpanTreeArgs* args, T* log_z, T* d_spans) {
     run.inside(chart, d_spans);
     for (int64_t r = 0; r < count; ++r) log_z[rows[r]] = run.log_total(chart, r);
     run.outside(chart, nullptr, d_spans);
-  }, 3);
+  });
   return 0;
 }
 
