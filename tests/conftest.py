@@ -14,6 +14,8 @@ import hypothesis
 import pytest
 import torch
 
+from structlearn.ops import _native
+
 torch.set_num_threads(2)
 
 hypothesis.settings.register_profile("ci", derandomize=True, deadline=None, max_examples=50, print_blob=True)
@@ -54,12 +56,14 @@ def data_dir() -> Path:
 
 @pytest.fixture
 def poisoned_memory() -> Iterator[None]:
-    """torch.empty and its kin return NaN (or the largest integer), so an output left unwritten is seen."""
+    """torch.empty, its kin and what kernels write to hold NaN (or no label) first: an entry left unwritten is seen."""
     before = torch.are_deterministic_algorithms_enabled()
     torch.use_deterministic_algorithms(True)
     assert torch.utils.deterministic.fill_uninitialized_memory
     assert torch.empty(1).isnan().all()
+    _native.poison(True)
     yield
+    _native.poison(False)
     torch.use_deterministic_algorithms(before)
 
 

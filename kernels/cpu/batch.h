@@ -11,7 +11,7 @@ namespace sl {
 // there are no more lengths than positions.
 inline std::vector<int64_t> by_falling_length(const int64_t* lengths, int64_t B, int64_t N) {
   std::vector<int64_t> order(B);
-  if (!lengths) {
+  if (!lengths || B == 1) {
     std::iota(order.begin(), order.end(), int64_t(0));
     return order;
   }
@@ -20,6 +20,16 @@ inline std::vector<int64_t> by_falling_length(const int64_t* lengths, int64_t B,
   for (int64_t n = 0; n < N; ++n) place[n + 1] += place[n];
   for (int64_t b = 0; b < B; ++b) order[place[N - lengths[b]]++] = b;
   return order;
+}
+
+// f(g) for the groups of one of `chunks` chunks. Groups come by falling length: dealt out there and back by turns, the
+// chunks get about the same work (8 % less for the longest of two with lengths N/2..N).
+template <class F>
+inline void for_groups_of(int64_t chunk, int64_t chunks, int64_t groups, F&& f) {
+  for (int64_t first = 0, back = 0; first < groups; first += chunks, back = !back) {
+    const int64_t g = first + (back ? chunks - 1 - chunk : chunk);
+    if (g < groups) f(g);
+  }
 }
 
 // Cells of a recurrence, some ten a nanosecond, below which waking a worker takes longer than it saves.

@@ -275,8 +275,9 @@ void with_lanes(const Chain<T>& chain, T* log_z, T* d_unary, T* d_transition, T*
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     FlushSubnormals flush;
     Lanes<T> run(chain, matrix, log_z, d_unary, sums, chunk);
-    for (int64_t g = chunk; g < chain.groups; g += chunks)
+    for_groups_of(chunk, chunks, chain.groups, [&](int64_t g) {
       run.group(chain.order.data() + g * chain.group_size, int(std::min(chain.group_size, chain.B - g * chain.group_size)));
+    });
     run.close();
   }, chain.small());
   sums.write(chain, d_transition, d_start, d_end);

@@ -17,7 +17,7 @@ int64_t forward(const ChainArgs* args, T* log_z, T* alpha) {
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     FlushSubnormals flush;
     typename Forward<T>::Scratch scratch;
-    for (int64_t g = chunk; g < run.chain.groups; g += chunks) run.group(g, scratch, tape);
+    for_groups_of(chunk, chunks, run.chain.groups, [&](int64_t g) { run.group(g, scratch, tape); });
   }, run.chain.small());
   return 0;
 }
@@ -34,7 +34,7 @@ int64_t backward(const ChainArgs* args, const T* alpha, const T* grad, T* d_unar
     FlushSubnormals flush;
     typename Backward<T>::Scratch s(chain);
     s.tape.alpha = const_cast<T*>(alpha), s.tape.row = chain.N * chain.C, s.tape.step = chain.C;
-    for (int64_t g = chunk; g < chain.groups; g += chunks) run.group(g, s, sums, chunk);
+    for_groups_of(chunk, chunks, chain.groups, [&](int64_t g) { run.group(g, s, sums, chunk); });
     run.close(s, sums, chunk);
   }, chain.small());
   sums.write(chain, d_transition, d_start, d_end);
@@ -61,13 +61,13 @@ int64_t value_and_gradient(const ChainArgs* args, T* log_z, T* d_unary, T* d_tra
     typename Backward<T>::Scratch back(chain);
     KeptBuffer<T, 0> alpha;
     KeptBuffer<T, 1> weight;
-    for (int64_t g = chunk; g < chain.groups; g += chunks) {
+    for_groups_of(chunk, chunks, chain.groups, [&](int64_t g) {
       const int64_t longest = std::max<int64_t>(1, chain.length(chain.order[g * chain.group_size]));
       const int64_t size = chain.group_size * longest * step;
       back.tape = {alpha.resize(size), weight.resize(size), longest * step, step, true};
       forward.group(g, onward, back.tape);
       backward.group(g, back, sums, chunk);
-    }
+    });
     backward.close(back, sums, chunk);
   }, chain.small());
   sums.write(chain, d_transition, d_start, d_end);

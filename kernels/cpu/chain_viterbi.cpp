@@ -7,8 +7,10 @@ namespace {
 // Returns how many rows have no allowed output. scores may be null.
 template <class T>
 int64_t viterbi(const ChainArgs* args, int64_t* labels, T* scores) {
-  std::vector<T> own(scores ? 0 : args->B);
-  if (!scores) scores = own.data();
+  constexpr int64_t kFew = 256;  // rows whose scores fit the stack
+  T few[kFew];
+  std::vector<T> many(scores || args->B <= kFew ? 0 : args->B);
+  if (!scores) scores = args->B <= kFew ? few : many.data();
   Viterbi<T> run(*args, labels, scores);
   parallel_for(run.chain.groups, run.chain.workers(), [&](int64_t g, int worker) { run.group(g, worker); }, run.chain.small());
   return std::count(scores, scores + args->B, kNegInf<T>);

@@ -23,9 +23,9 @@ struct Viterbi {
   int64_t* labels;
   T* scores;
   Panels<T> forward;      // T packed for steps
-  Buffer<T> into;         // into[c][p] = T[p][c]
-  std::once_flag packed;
-  std::vector<RawBuffer<T>> alphas;  // per worker: group x N x Cp
+  RawBuffer<T> into;      // into[c][p] = T[p][c]
+  std::mutex packing;  // not std::call_once, which makes a system call when it is done: a third of a short decode
+  bool packed = false;
   std::optional<ViterbiLanes<T>> lanes;
   std::vector<typename ViterbiLanes<T>::Scratch> lane_scratch;  // per worker
   const int64_t* gold = nullptr;  // (B, N), checked by the caller
@@ -33,12 +33,15 @@ struct Viterbi {
   const T* scale = nullptr;       // (B,); null: 1
 
   Viterbi(const ChainArgs& args, int64_t* labels_, T* scores_)
-      : chain(args, most_rows(args)), N(args.N), C(args.C), Cp(chain.Cp), labels(labels_), scores(scores_), alphas(chain.workers()) {
+      : chain(args, most_rows(args)), N(args.N), C(args.C), Cp(chain.Cp), labels(labels_), scores(scores_) {
     if (chain.shared() && by_lanes<T>(args.B, C)) lanes.emplace(chain), lane_scratch.resize(chain.workers());
   }
 
   // The forms of a shared matrix that rows side by side need; lanes have their own.
   void pack() {
+    const std::lock_guard<std::mutex> lock(packing);
+    if (packed) return;
+    packed = true;
     const T* t = chain.transition(0, 0);
     forward.pack(C, C, kNegInf<T>, [&](int64_t p, int64_t c) { return t[p * C + c]; });
     into.resize(C * Cp);
@@ -101,11 +104,11 @@ struct Viterbi {
       lanes->decode(rows, active, lane_scratch[worker], labels, scores, [&](int64_t b, int64_t t, T* a, int64_t stride) { lower(b, t, a, stride); });
       return;
     }
-    if (chain.shared()) std::call_once(packed, [&] { pack(); });
+    if (chain.shared()) pack();
     const int64_t longest = chain.length(rows[0]);
-    RawBuffer<T>& alpha = alphas[worker];
-    alpha.resize(active * longest * Cp);
-    const auto at = [&](int r, int64_t t) { return alpha.data + (r * longest + t) * Cp; };
+    KeptBuffer<T, 2> alphas;  // group x longest x Cp
+    T* const alpha = alphas.resize(active * longest * Cp);
+    const auto at = [&](int r, int64_t t) { return alpha + (r * longest + t) * Cp; };
 
     for (int r = 0; r < active; ++r) first(rows[r], at(r, 0)), lower(rows[r], 0, at(r, 0));
     const int all = active;

@@ -83,7 +83,7 @@ class KeptBuffer {
 template <class T>
 struct Panels {
   int64_t rows = 0, cols = 0, vectors = 0, count = 0;
-  Buffer<T> buffer;
+  RawBuffer<T> buffer;
 
   int64_t first(int64_t i) const { return i * (vectors / count) + std::min(i, vectors % count); }
   int width(int64_t i) const { return int(first(i + 1) - first(i)); }

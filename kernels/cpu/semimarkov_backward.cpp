@@ -144,7 +144,7 @@ int64_t backward(const SemiArgs* args, T* values, double* scales, const T* grad,
     typename Backward<T>::Scratch s;
     s.q.resize(kRows * run.ring * Cp), s.r.resize(kRows * Cp), s.f.resize(Cp), s.h.resize(Cp);
     if (semi.shared()) s.pairs.reset(C, Cp);
-    for (int64_t g = chunk; g < semi.groups; g += chunks) run.group(g, s, sums, chunk);
+    for_groups_of(chunk, chunks, semi.groups, [&](int64_t g) { run.group(g, s, sums, chunk); });
     if (!semi.shared()) return;
     s.pairs.flush();
     T* out = sums.transition.data() + chunk * C * C;

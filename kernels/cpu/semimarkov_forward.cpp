@@ -168,7 +168,7 @@ int64_t forward(const SemiArgs* args, T* log_z, T* values, double* scales) {
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     FlushSubnormals flush;
     typename Forward<T>::Scratch scratch;
-    for (int64_t g = chunk; g < run.semi.groups; g += chunks) run.group(g, scratch);
+    for_groups_of(chunk, chunks, run.semi.groups, [&](int64_t g) { run.group(g, scratch); });
   });
   return 0;
 }

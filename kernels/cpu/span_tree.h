@@ -21,6 +21,10 @@ struct SpanTreeArgs {
   int64_t threads;
 };
 
+// Sentences that share a chart, as _group in structlearn/ops/span_tree.py: 4 fill the vectors of its short diagonals,
+// fewer keep a long one in the cache.
+inline int64_t sentences_together(int64_t B, int64_t N) { return std::max<int64_t>(1, std::min<int64_t>(B, N <= 128 ? 4 : N <= 256 ? 2 : 1)); }
+
 // Room after each diagonal, for vectors that reach past its end; the widest vector has 16 lanes.
 constexpr int64_t kSlack = 16;
 

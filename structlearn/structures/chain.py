@@ -19,10 +19,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from structlearn.errors import LabelError, ShapeError
 from structlearn.ops import chain as ops
 from structlearn.ops import choose_backend, value_and_gradient
+from structlearn.ops._native import chain_best, chain_fits, chain_value_and_gradient
 from structlearn.ops._register import is_eager
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import chain_count, checks
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from structlearn.torch_struct import ChainQueries
 
 _NATIVE = ("reference", "cpu", "triton", "torch-struct")
+_CPU = ("auto", "cpu")
 
 
 class ChainPotentials(NamedTuple):
@@ -97,6 +100,32 @@ class LinearChain(Structure):
         backend: str = "auto",
         validate: bool = False,
     ) -> None:
+        self.unary: Tensor
+        self.transition: Tensor
+        if (
+            backend in _CPU
+            and not validate
+            and not is_dynamo_compiling()
+            and chain_fits(unary, transition, start, end, lengths)
+        ):
+            self.unary, self.transition, self.start, self.end = unary, transition, start, end
+            self.lengths: Tensor | None = lengths  # type: ignore[assignment]
+            self.backend = "cpu"
+            return
+        self._check(unary, transition, start, end, lengths, backend)
+        if validate:
+            self._validate()
+
+    def _check(
+        self,
+        unary: Tensor,
+        transition: Tensor,
+        start: Tensor | None,
+        end: Tensor | None,
+        lengths: Tensor | Sequence[int] | None,
+        backend: str,
+    ) -> None:
+        """Keeps the arguments, converted where need be, or raises for the one that does not fit."""
         checks.check_tensor("unary", unary, 3, "(B, N, C)")
         b, n, c = unary.shape
         if c == 0:
@@ -114,14 +143,10 @@ class LinearChain(Structure):
             if edge is not None and (not isinstance(edge, Tensor) or edge.shape != (c,)):
                 got = tuple(edge.shape) if isinstance(edge, Tensor) else type(edge).__name__
                 raise ShapeError(name, f"a tensor (C,) = ({c},) to match unary", got, "one score for every label")
-        self.unary: Tensor
-        self.transition: Tensor
         kept = checks.same_kind({"unary": unary, "transition": transition, "start": start, "end": end})
         self.unary, self.transition, self.start, self.end = kept  # type: ignore[assignment]
         self.lengths = checks.check_lengths("lengths", lengths, b, n, unary.device)
         self.backend = choose_backend(backend, unary.device.type, _NATIVE)
-        if validate:
-            self._validate()
 
     def _validate(self) -> None:
         if self.lengths is not None:
@@ -194,6 +219,10 @@ class LinearChain(Structure):
         return labels, score
 
     def argmax(self) -> Tensor:
+        if self.backend == "cpu" and not is_dynamo_compiling():
+            found: Tensor | None = chain_best(self.unary, self.transition, self.start, self.end, self.lengths)
+            if found is not None:
+                return found
         if self.backend != "cpu" or not is_eager(self.unary):
             return super().argmax()  # type: ignore[no-any-return]
         labels, infeasible = ops.decode(*self._args)
@@ -255,10 +284,15 @@ class LinearChain(Structure):
         )
 
     def log_partition_and_marginals(self) -> tuple[Tensor, ChainPotentials]:
+        if self.backend == "cpu" and not is_dynamo_compiling():
+            found = chain_value_and_gradient(self.unary, self.transition, self.start, self.end, self.lengths)
+            if found is not None:
+                log_z, *gradient = found
+                return log_z, ChainPotentials(*gradient)
         if self.backend != "cpu" or not is_eager(self.unary):
             return super().log_partition_and_marginals()
-        log_z, gradient = value_and_gradient.chain(*self._args)
-        return log_z, ChainPotentials(*gradient[:4])
+        log_z, parts = value_and_gradient.chain(*self._args)
+        return log_z, ChainPotentials(*parts[:4])
 
     def count(self) -> Tensor:
         """Number of outputs that are not forbidden, (B,), float64."""

@@ -20,10 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from structlearn.errors import ShapeError
 from structlearn.ops import choose_backend, value_and_gradient
 from structlearn.ops import span_tree as ops
+from structlearn.ops._native import span_tree_best, span_tree_fits, span_tree_value_and_gradient
 from structlearn.ops._register import is_eager
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import charts, checks, span_tree_count
@@ -35,6 +37,7 @@ if TYPE_CHECKING:
     from structlearn.torch_struct.span_tree import SpanTreeQueries
 
 _NATIVE = ("reference", "cpu", "triton", "torch-struct")
+_CPU = ("auto", "cpu")
 
 
 class SpanTreePotentials(NamedTuple):
@@ -94,12 +97,17 @@ class SpanTree(Structure):
         backend: str = "auto",
         validate: bool = False,
     ) -> None:
+        self.spans: Tensor
+        if backend in _CPU and not validate and not is_dynamo_compiling() and span_tree_fits(spans, lengths):
+            self.spans = spans
+            self.lengths: Tensor | None = lengths  # type: ignore[assignment]
+            self.backend = "cpu"
+            return
         checks.check_tensor("spans", spans, 4, "(B, N, N, L)")
         b, n, m, labels = spans.shape
         if n != m or labels == 0:
             expected = "(B, N, N, L) with L >= 1"
             raise ShapeError("spans", expected, tuple(spans.shape), "index it [sentence, first word, last word, label]")
-        self.spans: Tensor
         (self.spans,) = checks.same_kind({"spans": spans})  # type: ignore[assignment]
         self.lengths = checks.check_lengths("lengths", lengths, b, n, spans.device)
         self.backend = choose_backend(backend, spans.device.type, _NATIVE)
@@ -201,6 +209,10 @@ class SpanTree(Structure):
         return labels, score
 
     def argmax(self) -> Tensor:
+        if self.backend == "cpu" and not is_dynamo_compiling():
+            found: Tensor | None = span_tree_best(self.spans, self.lengths)
+            if found is not None:
+                return found
         if self.backend != "cpu" or not is_eager(self.spans):
             return super().argmax()  # type: ignore[no-any-return]
         labels, without = ops.decode(self.spans, self.lengths)
@@ -258,6 +270,10 @@ class SpanTree(Structure):
         return SpanTreePotentials(ops.backward(self.spans, self.lengths, chart, log_z, ones, self.backend))
 
     def log_partition_and_marginals(self) -> tuple[Tensor, SpanTreePotentials]:
+        if self.backend == "cpu" and not is_dynamo_compiling():
+            found = span_tree_value_and_gradient(self.spans, self.lengths)
+            if found is not None:
+                return found[0], SpanTreePotentials(found[1])
         if self.backend != "cpu" or not is_eager(self.spans):
             return super().log_partition_and_marginals()
         log_z, gradient = value_and_gradient.span_tree(self.spans, self.lengths)

@@ -1,0 +1,270 @@
+// Python's way to the kernels that short inputs call most: arguments checked, results made and the kernel called in one
+// step. Packing arguments in Python and calling through ctypes takes some ten microseconds, more than the best labels
+// of 32 sentences. Whatever is not plain (subclasses, other devices, layouts that want a copy, wrong shapes) is declined
+// with None or False, and structlearn/ops takes the long way, which copies or raises.
+#include "exchange.h"
+
+#include <dlfcn.h>
+
+#include <string>
+
+#include "chain.h"
+#include "span_tree.h"
+
+namespace sl {
+namespace {
+
+Tensors tensors;
+PyObject *threads_of_torch, *dispatch_modes;
+
+// A kernel in its two precisions, called without the GIL.
+struct Kernel {
+  const char* name;
+  void *f32 = nullptr, *f64 = nullptr;
+
+  bool load(void* library) {
+    f32 = dlsym(library, (std::string(name) + "_f32").c_str());
+    f64 = dlsym(library, (std::string(name) + "_f64").c_str());
+    return f32 && f64;
+  }
+  // Kernels take a description of their inputs and pointers to their results.
+  template <class... Pointers>
+  int64_t operator()(DLType type, const void* args, Pointers... results) const {
+    const auto function = reinterpret_cast<int64_t (*)(const void*, Pointers...)>(type == kFloat32 ? f32 : f64);
+    PyThreadState* state = PyEval_SaveThread();
+    const int64_t result = function(args, results...);
+    PyEval_RestoreThread(state);
+    return result;
+  }
+};
+Kernel best_labels{"sl_chain_viterbi"}, chain_log_z{"sl_chain_value_and_gradient"};
+Kernel best_trees{"sl_span_tree_best"}, tree_log_z{"sl_span_tree_value_and_gradient"};
+constexpr void* kNoScores = nullptr;
+
+int64_t call_for_integer(PyObject* function) {
+  PyObject* result = PyObject_CallNoArgs(function);
+  if (!result) return -1;
+  const int64_t value = PyLong_AsLongLong(result);
+  Py_DecRef(result);
+  return value;
+}
+
+// open(exchange capsule, torch.Tensor, torch.nn.Parameter, handle of the kernels' library, torch.get_num_threads,
+// torch._C._len_torch_dispatch_stack)
+PyObject* open(PyObject*, PyObject* const* args, Py_ssize_t count) {
+  if (count != 6) return PyErr_Format(PyExc_TypeError, "open takes 6 arguments, got %zd", count);
+  if (!tensors.open(args[0], args[1], args[2])) return nullptr;
+  void* library = PyLong_AsVoidPtr(args[3]);
+  if (PyErr_Occurred()) return nullptr;
+  for (Kernel* kernel : {&best_labels, &chain_log_z, &best_trees, &tree_log_z})
+    if (!kernel->load(library)) return PyErr_Format(PyExc_ImportError, "no %s in the library of kernels", kernel->name);
+  threads_of_torch = args[4], dispatch_modes = args[5];
+  for (Py_ssize_t i = 0; i < count; ++i) Py_IncRef(args[i]);
+  Py_IncRef(Py_None);
+  return Py_None;
+}
+
+PyObject* boolean(bool value) { return PyBool_FromLong(value); }
+PyObject* decline() {
+  Py_IncRef(Py_None);
+  return Py_None;
+}
+
+bool floating(DLType type) { return type == kFloat32 || type == kFloat64; }
+
+// One axis without gaps, unless there is nothing to step over.
+bool dense(const DLView& x, int axis) { return x.shape[axis] <= 1 || x.strides[axis] == 1; }
+
+// None, or lengths (B,) within 0..N.
+bool read_lengths(PyObject* object, int64_t B, int64_t N, const int64_t** out) {
+  *out = nullptr;
+  if (object == Py_None) return true;
+  DLView x;
+  if (!tensors.view(object, &x) || !(x.type == kInt64) || x.rank != 1 || x.shape[0] != B || !dense(x, 0)) return false;
+  *out = x.begin<const int64_t>();
+  int64_t outside = 0;
+  for (int64_t b = 0; b < B; ++b) outside |= (*out)[b] | (N - (*out)[b]);
+  return outside >= 0;
+}
+
+// unary, transition, start, end, lengths as the kernels take them; threads are left alone.
+bool read_chain(PyObject* const* objects, ChainArgs* out, DLType* type) {
+  DLView u, t;
+  if (!tensors.view(objects[0], &u) || u.rank != 3 || !floating(u.type)) return false;
+  const int64_t B = u.shape[0], N = u.shape[1], C = u.shape[2];
+  if (C == 0 || !dense(u, 2)) return false;
+  if (!tensors.view(objects[1], &t) || !(t.type == u.type) || (t.rank != 2 && t.rank != 4)) return false;
+  const bool shared = t.rank == 2;
+  const int last = t.rank - 1;
+  if (t.shape[last] != C || t.shape[last - 1] != C || !(C == 1 || (t.strides[last] == 1 && t.strides[last - 1] == C))) return false;
+  if (!shared && (t.shape[0] != B || t.shape[1] != (N > 1 ? N - 1 : 0))) return false;
+  const void* edges[2] = {};
+  for (int i = 0; i < 2; ++i) {
+    if (objects[2 + i] == Py_None) continue;
+    DLView e;
+    if (!tensors.view(objects[2 + i], &e) || !(e.type == u.type) || e.rank != 1 || e.shape[0] != C || !dense(e, 0)) return false;
+    edges[i] = e.begin<const void>();
+  }
+  *type = u.type;
+  *out = {u.begin<const void>(), t.begin<const void>(), edges[0], edges[1], nullptr, B, N, C, u.strides[0], u.strides[1],
+          shared ? 0 : t.strides[0], shared ? 0 : t.strides[1], shared, 1};
+  return read_lengths(objects[4], B, N, &out->lengths);
+}
+
+// spans, lengths.
+bool read_spans(PyObject* const* objects, SpanTreeArgs* out, DLType* type) {
+  DLView x;
+  if (!tensors.view(objects[0], &x) || x.rank != 4 || !floating(x.type)) return false;
+  const int64_t B = x.shape[0], N = x.shape[1], L = x.shape[3];
+  if (x.shape[2] != N || L == 0 || !dense(x, 3) || !(N <= 1 || x.strides[2] == L)) return false;
+  *type = x.type;
+  *out = {x.begin<const void>(), nullptr, B, N, L, x.strides[0], x.strides[1], sentences_together(B, N), 1};
+  return read_lengths(objects[1], B, N, &out->lengths);
+}
+
+// Whether a kernel may run now: a dispatch mode wants to see operators instead. Sets the number of threads.
+bool ready(int64_t* threads) { return call_for_integer(dispatch_modes) == 0 && (*threads = call_for_integer(threads_of_torch)) > 0; }
+
+PyObject* empty(DLType type, std::initializer_list<int64_t> shape, void** data) {
+  return type == kFloat64 || type == kInt64 ? tensors.make(type, shape, reinterpret_cast<int64_t**>(data)) : tensors.make(type, shape, reinterpret_cast<int32_t**>(data));
+}
+
+// The results of a call: all of them, or none and an exception.
+class Results {
+ public:
+  ~Results() {
+    for (int i = 0; i < count_; ++i) Py_DecRef(objects_[i]);
+  }
+  void* add(DLType type, std::initializer_list<int64_t> shape) {
+    void* data = nullptr;
+    if (failed_) return data;
+    PyObject* object = empty(type, shape, &data);
+    if (object) objects_[count_++] = object;
+    else failed_ = true;
+    return data;
+  }
+  void* absent() {
+    Py_IncRef(Py_None);
+    objects_[count_++] = Py_None;
+    return nullptr;
+  }
+  bool failed() const { return failed_; }
+  PyObject* tuple() {
+    PyObject* all = PyTuple_New(count_);
+    for (int i = 0; all && i < count_; ++i) PyTuple_SetItem(all, i, objects_[i]);
+    if (all) count_ = 0;
+    return all;
+  }
+  PyObject* only() {
+    count_ = 0;
+    return objects_[0];
+  }
+
+ private:
+  PyObject* objects_[5];
+  int count_ = 0;
+  bool failed_ = false;
+};
+
+PyObject* poison(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+  if (count != 1) return PyErr_Format(PyExc_TypeError, "poison takes 1 argument, got %zd", count);
+  tensors.poison = PyObject_IsTrue(objects[0]) == 1;
+  return decline();
+}
+
+// The common value of all entries of x (B,), 1 if there are none, or None.
+PyObject* common_value(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+  DLView x;
+  if (count != 1 || !tensors.view(objects[0], &x) || x.rank != 1 || !floating(x.type)) return decline();
+  const auto look = [&](auto zero) {
+    const auto* entries = x.begin<const decltype(zero)>();
+    for (int64_t b = 1; b < x.shape[0]; ++b)
+      if (entries[b * x.strides[0]] != entries[0]) return decline();
+    return PyFloat_FromDouble(x.shape[0] ? double(entries[0]) : 1.0);
+  };
+  return x.type == kFloat32 ? look(float(0)) : look(double(0));
+}
+
+PyObject* chain_fits(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+  ChainArgs args;
+  DLType type;
+  return boolean(count == 5 && read_chain(objects, &args, &type));
+}
+
+PyObject* chain_best(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+  ChainArgs args;
+  DLType type;
+  if (count != 5 || !read_chain(objects, &args, &type) || !ready(&args.threads)) return decline();
+  Results results;
+  void* labels = results.add(kInt64, {args.B, args.N});
+  if (results.failed()) return nullptr;
+  return best_labels(type, &args, labels, kNoScores) ? decline() : results.only();
+}
+
+PyObject* chain_value_and_gradient(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+  ChainArgs args;
+  DLType type;
+  if (count != 5 || !read_chain(objects, &args, &type) || !ready(&args.threads)) return decline();
+  const int64_t B = args.B, N = args.N, C = args.C;
+  Results results;
+  void* log_z = results.add(type, {B});
+  void* unary = results.add(type, {B, N, C});
+  void* transition = args.shared ? results.add(type, {C, C}) : results.add(type, {B, N > 1 ? N - 1 : 0, C, C});
+  void* start = args.start ? results.add(type, {C}) : results.absent();
+  void* end = args.end ? results.add(type, {C}) : results.absent();
+  if (results.failed()) return nullptr;
+  chain_log_z(type, &args, log_z, unary, transition, start, end);
+  return results.tuple();
+}
+
+PyObject* span_tree_fits(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+  SpanTreeArgs args;
+  DLType type;
+  return boolean(count == 2 && read_spans(objects, &args, &type));
+}
+
+PyObject* span_tree_best(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+  SpanTreeArgs args;
+  DLType type;
+  if (count != 2 || !read_spans(objects, &args, &type) || !ready(&args.threads)) return decline();
+  Results results;
+  void* labels = results.add(kInt64, {args.B, args.N, args.N});
+  if (results.failed()) return nullptr;
+  return best_trees(type, &args, labels, kNoScores) ? decline() : results.only();
+}
+
+PyObject* span_tree_value_and_gradient(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+  SpanTreeArgs args;
+  DLType type;
+  if (count != 2 || !read_spans(objects, &args, &type) || !ready(&args.threads)) return decline();
+  Results results;
+  void* log_z = results.add(type, {args.B});
+  void* spans = results.add(type, {args.B, args.N, args.N, args.L});
+  if (results.failed()) return nullptr;
+  tree_log_z(type, &args, log_z, spans);
+  return results.tuple();
+}
+
+template <class F>
+constexpr PyMethodDef method(const char* name, F function, const char* text) {
+  return {name, reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(function)), METH_FASTCALL, text};
+}
+
+}  // namespace
+}  // namespace sl
+
+PyMODINIT_FUNC PyInit__native() {
+  static PyMethodDef methods[] = {
+      sl::method("open", sl::open, nullptr),
+      sl::method("poison", sl::poison, nullptr),
+      sl::method("common_value", sl::common_value, nullptr),
+      sl::method("chain_fits", sl::chain_fits, nullptr),
+      sl::method("chain_best", sl::chain_best, nullptr),
+      sl::method("chain_value_and_gradient", sl::chain_value_and_gradient, nullptr),
+      sl::method("span_tree_fits", sl::span_tree_fits, nullptr),
+      sl::method("span_tree_best", sl::span_tree_best, nullptr),
+      sl::method("span_tree_value_and_gradient", sl::span_tree_value_and_gradient, nullptr),
+      {nullptr, nullptr, 0, nullptr}};
+  static PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Kernels called on tensors without ctypes.", -1, methods, nullptr, nullptr, nullptr, nullptr};
+  return PyModule_Create(&module);
+}
