@@ -16,30 +16,31 @@ namespace sl {
 
 template <class T>
 struct Backward {
-  const Chain<T> chain;
+  const Chain<T>& chain;
   const int64_t N, C, Cp;
   const T* grad;  // null: 1
   T *d_unary, *d_transition;
-  ScaledMatrix<T> matrix;
-  Panels<T> panels;  // E transposed: panels of predecessors
+  const ScaledMatrix<T>& matrix;  // of a shared transition
+  Panels<T> panels;               // E transposed: panels of predecessors
 
-  Backward(const ChainArgs& args, const T* grad_, T* d_unary_, T* d_transition_)
-      : chain(args), N(args.N), C(args.C), Cp(chain.Cp), grad(grad_), d_unary(d_unary_), d_transition(d_transition_) {
+  Backward(const Chain<T>& chain_, const ScaledMatrix<T>& matrix_, const T* grad_, T* d_unary_, T* d_transition_)
+      : chain(chain_), N(chain.N), C(chain.C), Cp(chain.Cp), grad(grad_), d_unary(d_unary_), d_transition(d_transition_), matrix(matrix_) {
     if (!chain.shared()) return;
-    matrix.set(chain.transition(0, 0), C);
     panels.pack(C, C, T(0), [&](int64_t c, int64_t p) { return matrix.row(p, Cp)[c]; });
   }
 
   struct Scratch {
-    Buffer<T> beta, message, weight;
+    RawBuffer<T> vectors;  // b_t and x_t of every row of a group, weights of one
+    T *beta, *message, *weight;
     OuterSum<T> pairs;
-    Buffer<T> sum;  // of all groups of this chunk
+    RawBuffer<T> sum;  // of all groups of this chunk
     ScaledMatrix<T> own;
     LogRow<T, false> careful;
     Tape<T> tape;
 
     explicit Scratch(const Chain<T>& chain) {
-      beta.resize(kRows * chain.Cp), message.resize(kRows * chain.Cp), weight.resize(chain.Cp);
+      vectors.resize((2 * kRows + 1) * chain.Cp);
+      beta = vectors.data, message = beta + kRows * chain.Cp, weight = message + kRows * chain.Cp;
       if (chain.shared()) sum.resize(chain.C * chain.Cp), std::fill_n(sum.data, chain.C * chain.Cp, T(0));
     }
   };
@@ -75,8 +76,8 @@ struct Backward {
 
   // x_t from b_t; the same weights as forward.
   void message(Row& row, int64_t t, const T* m, Scratch& s) const {
-    const T* weight = s.tape.weight ? s.tape.w(row.slot, t) : s.weight.data;
-    if (!s.tape.weight) weights(chain.unary(row.b, t), m, C, s.weight.data);
+    const T* weight = s.tape.weight ? s.tape.w(row.slot, t) : s.weight;
+    if (!s.tape.weight) weights(chain.unary(row.b, t), m, C, s.weight);
     for (int64_t c = 0; c < C; c += kLanes<T>) store(row.message + c, load(weight + c) * load(row.beta + c));
   }
 
@@ -154,7 +155,7 @@ struct Backward {
         careful(b);
         continue;
       }
-      rows[count] = {b, n, slot, s.beta.data + count * Cp, s.message.data + count * Cp, T(0)};
+      rows[count] = {b, n, slot, s.beta + count * Cp, s.message + count * Cp, T(0)};
       std::fill(d_unary + (b * N + n) * C, d_unary + (b + 1) * N * C, T(0));
       if (!chain.shared() && N > 1) std::fill(d_transition + (b * (N - 1) + n - 1) * C * C, d_transition + (b + 1) * (N - 1) * C * C, T(0));
       ++count;

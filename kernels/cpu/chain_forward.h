@@ -35,7 +35,7 @@ struct Forward {
 
   // What one worker keeps between groups.
   struct Scratch {
-    Buffer<T> rows, weight;  // rows: two positions of every row in the group, where alpha is not kept
+    RawBuffer<T> rows, weight;  // rows: two positions of every row in the group, where alpha is not kept
     ScaledMatrix<T> own;     // this position's matrix, where it is not shared
     LogRow<T, false> careful;
   };
@@ -63,8 +63,8 @@ struct Forward {
     const int64_t begin = g * chain.group_size;
     int active = int(std::min(chain.B, begin + chain.group_size) - begin);
     Row rows[kRows];
-    s.rows.resize(2 * kRows * Cp);
-    s.weight.resize(kRows * Cp);
+    if (!tape.alpha) s.rows.resize(2 * kRows * Cp);
+    s.weight.resize((tape.weight ? 1 : kRows) * Cp);
     for (int r = 0; r < active; ++r) {
       Row& row = rows[r];
       row.b = chain.order[begin + r], row.n = chain.length(row.b), row.slot = tape.slot(row.b, r);

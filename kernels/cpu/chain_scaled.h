@@ -68,8 +68,8 @@ inline T weights(const T* u, const T* m, int64_t size, T* w) {
 
 template <class T>
 struct ScaledMatrix {
-  Buffer<T> column_max;  // m, padded with 0
-  Buffer<T> entries;     // E, (C, Cp), 0 in the padding
+  RawBuffer<T> column_max;  // m, padded with 0
+  RawBuffer<T> entries;     // E, (C, Cp), 0 in the padding
 
   void set(const T* t, int64_t C) {
     const int64_t Cp = padded<T>(C);

@@ -26,8 +26,10 @@ int64_t forward(const ChainArgs* args, T* log_z, T* alpha) {
 template <class T>
 int64_t backward(const ChainArgs* args, const T* alpha, const T* grad, T* d_unary, T* d_transition, T* d_start, T* d_end) {
   on_large_pages(d_unary, args->B * args->N * args->C);
-  const Backward<T> run(*args, grad, d_unary, d_transition);
-  const Chain<T>& chain = run.chain;
+  const Chain<T> chain(*args);
+  ScaledMatrix<T> matrix;
+  if (chain.shared()) matrix.set(chain.transition(0, 0), chain.C);
+  const Backward<T> run(chain, matrix, grad, d_unary, d_transition);
   const int64_t chunks = chain.workers();
   ChainSums<T> sums(chain, chunks);
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
@@ -51,8 +53,8 @@ int64_t value_and_gradient(const ChainArgs* args, T* log_z, T* d_unary, T* d_tra
     return 0;
   }
   const Forward<T> forward(*args, log_z);
-  const Backward<T> backward(*args, nullptr, d_unary, d_transition);
   const Chain<T>& chain = forward.chain;
+  const Backward<T> backward(chain, forward.matrix, nullptr, d_unary, d_transition);
   const int64_t chunks = chain.workers(), step = chain.Cp;
   ChainSums<T> sums(chain, chunks);
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {

@@ -28,7 +28,7 @@ class OuterSum {
     for (; p < C_; ++p) rows<1>(p);
     used_ = 0;
   }
-  Buffer<T> sum;
+  RawBuffer<T> sum;
 
  private:
   static constexpr int kDepth = 64;
@@ -65,7 +65,7 @@ class OuterSum {
   int64_t C_ = 0, Cp_ = 0;
   int depth_ = 0, used_ = 0;
   const T* left_[kDepth];
-  Buffer<T> right_;
+  RawBuffer<T> right_;
 };
 
 }  // namespace sl

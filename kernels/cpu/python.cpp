@@ -17,7 +17,7 @@ namespace {
 Tensors tensors;
 PyObject *threads_of_torch, *dispatch_modes;
 
-// A kernel in its two precisions, called without the GIL.
+// A kernel in its two precisions. Only one that takes long enough for another thread to profit gives up the GIL.
 struct Kernel {
   const char* name;
   void *f32 = nullptr, *f64 = nullptr;
@@ -27,10 +27,12 @@ struct Kernel {
     f64 = dlsym(library, (std::string(name) + "_f64").c_str());
     return f32 && f64;
   }
-  // Kernels take a description of their inputs and pointers to their results.
+  // Kernels take a description of their inputs and pointers to their results. `cells`: some ten take a nanosecond.
   template <class... Pointers>
-  int64_t operator()(DLType type, const void* args, Pointers... results) const {
+  int64_t operator()(DLType type, int64_t cells, const void* args, Pointers... results) const {
     const auto function = reinterpret_cast<int64_t (*)(const void*, Pointers...)>(type == kFloat32 ? f32 : f64);
+    constexpr int64_t kShort = 100000;
+    if (cells < kShort) return function(args, results...);
     PyThreadState* state = PyEval_SaveThread();
     const int64_t result = function(args, results...);
     PyEval_RestoreThread(state);
@@ -122,6 +124,9 @@ bool read_spans(PyObject* const* objects, SpanTreeArgs* out, DLType* type) {
   return read_lengths(objects[1], B, N, &out->lengths);
 }
 
+int64_t cells(const ChainArgs& a) { return a.B * a.N * a.C * a.C; }
+int64_t cells(const SpanTreeArgs& a) { return a.B * a.N * a.N * (a.N + 3 * a.L); }
+
 // Whether a kernel may run now: a dispatch mode wants to see operators instead. Sets the number of threads.
 bool ready(int64_t* threads) { return call_for_integer(dispatch_modes) == 0 && (*threads = call_for_integer(threads_of_torch)) > 0; }
 
@@ -198,7 +203,7 @@ PyObject* chain_best(PyObject*, PyObject* const* objects, Py_ssize_t count) {
   Results results;
   void* labels = results.add(kInt64, {args.B, args.N});
   if (results.failed()) return nullptr;
-  return best_labels(type, &args, labels, kNoScores) ? decline() : results.only();
+  return best_labels(type, cells(args), &args, labels, kNoScores) ? decline() : results.only();
 }
 
 PyObject* chain_value_and_gradient(PyObject*, PyObject* const* objects, Py_ssize_t count) {
@@ -213,7 +218,7 @@ PyObject* chain_value_and_gradient(PyObject*, PyObject* const* objects, Py_ssize
   void* start = args.start ? results.add(type, {C}) : results.absent();
   void* end = args.end ? results.add(type, {C}) : results.absent();
   if (results.failed()) return nullptr;
-  chain_log_z(type, &args, log_z, unary, transition, start, end);
+  chain_log_z(type, cells(args), &args, log_z, unary, transition, start, end);
   return results.tuple();
 }
 
@@ -230,7 +235,7 @@ PyObject* span_tree_best(PyObject*, PyObject* const* objects, Py_ssize_t count) 
   Results results;
   void* labels = results.add(kInt64, {args.B, args.N, args.N});
   if (results.failed()) return nullptr;
-  return best_trees(type, &args, labels, kNoScores) ? decline() : results.only();
+  return best_trees(type, cells(args), &args, labels, kNoScores) ? decline() : results.only();
 }
 
 PyObject* span_tree_value_and_gradient(PyObject*, PyObject* const* objects, Py_ssize_t count) {
@@ -241,7 +246,7 @@ PyObject* span_tree_value_and_gradient(PyObject*, PyObject* const* objects, Py_s
   void* log_z = results.add(type, {args.B});
   void* spans = results.add(type, {args.B, args.N, args.N, args.L});
   if (results.failed()) return nullptr;
-  tree_log_z(type, &args, log_z, spans);
+  tree_log_z(type, cells(args), &args, log_z, spans);
   return results.tuple();
 }
 
