@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -45,7 +46,7 @@ def through_ctypes(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_module_is_built() -> None:
-    assert not isinstance(_native._module, _native._Absent)
+    assert _native.missing is None
 
 
 @pytest.mark.parametrize("case", chain_cases() + tie_cases(), ids=str)
@@ -92,6 +93,17 @@ def test_strides_that_the_kernels_take() -> None:
     spans = torch.randn(6, 7, 4, 4, 3)[::2, 2]
     expected = sl.SpanTree(spans.contiguous(), backend="reference").argmax()
     torch.testing.assert_close(_native.span_tree_best(spans, None), expected, rtol=0, atol=0)
+
+
+def test_says_why_it_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "structlearn._native", None)
+    monkeypatch.delattr(sl, "_native", raising=False)
+    module, reason = _native._load()
+    assert module.chain_fits() is False
+    assert module.chain_best() is None
+    assert "install Python's headers" in reason
+    monkeypatch.setattr(_native._library, "_open", lambda: OSError("no such library"))
+    assert _native._load()[1] == "no such library"
 
 
 class Subclass(Tensor):

@@ -10,7 +10,7 @@ namespace sl {
 
 constexpr int64_t kPadLabel = -100;
 
-// Plain data, filled by structlearn/ops/_library.py: the field order there must match.
+// Plain data, filled by structlearn/ops/chain.py and python.cpp: the field order there must match.
 struct ChainArgs {
   const void *unary, *transition, *start, *end;  // start and end may be null
   const int64_t* lengths;                        // null: every sequence has N positions

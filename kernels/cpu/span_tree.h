@@ -11,7 +11,7 @@
 
 namespace sl {
 
-// Plain data, filled by structlearn/ops/span_tree.py: the field order there must match.
+// Plain data, filled by structlearn/ops/span_tree.py and python.cpp: the field order there must match.
 struct SpanTreeArgs {
   const void* spans;
   const int64_t* lengths;  // null: every sentence has N words

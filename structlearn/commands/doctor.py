@@ -53,12 +53,14 @@ def _torch_rows() -> list[tuple[str, str, str]]:
         return []
     import torch
 
-    from structlearn.ops import _backends
+    from structlearn.ops import _backends, _native
 
     rows = []
     for name in _backends.BACKENDS:
         reason = _backends._missing(name)
         rows.append((f"backend {name}", "works" if reason is None else "not here", reason or ""))
+    slower = _native.missing and f"short inputs take longer: {_native.missing}"
+    rows.append(("direct calls", "not here" if slower else "work", slower or ""))
     if torch.cuda.is_available():
         rows += [(f"cuda:{i}", torch.cuda.get_device_name(i), "") for i in range(torch.cuda.device_count())]
     else:

@@ -21,22 +21,25 @@ class _Absent:
         return (lambda *args: False) if name.endswith("_fits") else (lambda *args: None)
 
 
-def _load() -> Any:
+def _load() -> tuple[Any, str | None]:
+    """The module, and why it is absent, or None."""
     library = _library._open()
     if isinstance(library, OSError):
-        return _Absent()
+        return _Absent(), str(library)
+    table = getattr(torch.Tensor, "__dlpack_c_exchange_api__", None)
+    if table is None:
+        return _Absent(), "torch 2.10 or newer is needed"
     try:
         from structlearn import _native  # type: ignore[attr-defined]
 
-        table = torch.Tensor.__dlpack_c_exchange_api__  # type: ignore[attr-defined]
         counters = torch.get_num_threads, torch._C._len_torch_dispatch_stack
         _native.open(table, torch.Tensor, torch.nn.Parameter, library._handle, *counters)
-    except (ImportError, AttributeError):
-        return _Absent()
-    return _native
+    except ImportError as error:
+        return _Absent(), f"{error}; install Python's headers (python3-dev) and reinstall"
+    return _native, None
 
 
-_module = _load()
+_module, missing = _load()
 poison = _module.poison
 common_value = _module.common_value
 chain_fits = _module.chain_fits
