@@ -16,7 +16,7 @@ from benchmarks.timing import Effort, time_in_turns
 
 __all__ = ["Contestant", "Effort", "Operation", "Row", "measure", "missing", "time_in_turns"]
 
-Role = Literal["ours", "untaped", "peer", "wrapped", "level", "roofline"]
+Role = Literal["ours", "untaped", "peer", "wrapped", "level", "floor", "roofline"]
 
 
 @dataclass(frozen=True)
@@ -29,8 +29,9 @@ class Contestant:
         read: native result -> the form that `Operation.check` judges; never timed.
         requires: modules that have to import; if one does not, the contestant is listed as not installed.
         role: "ours"; "untaped", ours without autograd; "peer", an alternative that the bars name; "wrapped", a peer's
-            kernel given tensors and autograd; "level", an improved variant that no library ships; "roofline", the
-            machine's own limit.
+            kernel given tensors and autograd; "level", an improved variant that no library ships; "floor", what
+            torch takes for a call that computes nothing, so that nobody looks at its answer; "roofline", the machine's
+            own limit.
         family: groups the variants of one library for the bars.
         cannot: case -> reason why it is not even tried, or None.
         compiles_by_shape: a warm-up at another shape does not count (it matters when memory is measured).
@@ -117,7 +118,7 @@ def _enter(
     try:
         call = contestant.prepare(case)
         result = call()
-        if contestant.role == "roofline":
+        if contestant.role in ("floor", "roofline"):
             return "ok", call
         difference = operation.check(case, expected, contestant.read(result))
     except MemoryError:
@@ -171,5 +172,5 @@ def _compare(rows: Sequence[Row]) -> None:
         if ours is not None and ours.median_ms and row.median_ms:
             row.ratio_to_ours = row.median_ms / ours.median_ms
             row.sure = ours.calm and row.calm
-        if roof and row.units_per_second:
+        if roof and row.units_per_second and row.role != "floor":
             row.roofline_fraction = row.units_per_second / roof

@@ -1,28 +1,19 @@
 """What a call costs before it computes anything, at (1,20,9). `python -m benchmarks.overhead`.
 
-The smallest chain measures call overhead alone. This splits it: what torch itself takes for two result tensors, and
-for an autograd function that computes nothing, is a floor under every call that takes and returns tensors.
+The smallest chain measures call overhead alone. This splits it: what torch itself takes for a result tensor, and for
+an autograd function that computes nothing, is a floor under every call that takes and returns tensors.
 """
 
-from typing import Any
+from collections.abc import Callable
 
 import torch
 
 import structlearn as sl
 from benchmarks import harness
 from benchmarks.harness import Effort
+from benchmarks.peers import torch_alone
+from benchmarks.peers.tensors import differentiate
 from benchmarks.quiet import Quiet
-
-
-class _Nothing(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: Any, unary: torch.Tensor, transition: torch.Tensor) -> torch.Tensor:
-        ctx.save_for_backward(unary, transition)
-        return unary.new_empty(1)
-
-    @staticmethod
-    def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        return tuple(torch.empty_like(x) for x in ctx.saved_tensors)
 
 
 def main() -> None:
@@ -31,26 +22,24 @@ def main() -> None:
     unary, transition = torch.randn(1, 20, 9, requires_grad=True), torch.randn(9, 9, requires_grad=True)
     lengths = torch.tensor([20])
 
-    def clear() -> None:
-        unary.grad = transition.grad = None
+    empty = torch_alone.gradients(unary, transition)
 
-    def nothing() -> None:
-        clear()
-        _Nothing.apply(unary, transition).sum().backward()  # type: ignore[no-untyped-call]
+    def differentiated(log_partition: Callable[[], torch.Tensor]) -> Callable[[], object]:
+        return differentiate(log_partition, unary, transition)
 
-    def partition() -> None:
-        clear()
-        sl.LinearChain(unary, transition, lengths=lengths).log_partition().sum().backward()
+    def chain() -> sl.LinearChain:
+        return sl.LinearChain(unary, transition, lengths=lengths)
 
-    calls = {
-        "two result tensors": lambda: (unary.new_empty((1, 20), dtype=torch.int64), unary.new_empty(1)),
-        "LinearChain(...)": lambda: sl.LinearChain(unary, transition, lengths=lengths),
-        "LinearChain(...).log_partition_and_marginals()": lambda: sl.LinearChain(
-            unary, transition, lengths=lengths
-        ).log_partition_and_marginals(),
-        "LinearChain(...).argmax()": lambda: sl.LinearChain(unary, transition, lengths=lengths).argmax(),
-        "autograd function that computes nothing, sum and backward": nothing,
-        "LinearChain(...).log_partition(), sum and backward": partition,
+    calls: dict[str, Callable[[], object]] = {
+        "an empty tensor of labels": lambda: torch.empty((1, 20), dtype=torch.int64),
+        "an object that keeps its arguments, and that tensor": torch_alone.labels(
+            1, 20, potentials=(unary, transition), lengths=lengths
+        ),
+        "LinearChain(...)": chain,
+        "LinearChain(...).argmax()": lambda: chain().argmax(),
+        "LinearChain(...).log_partition_and_marginals()": lambda: chain().log_partition_and_marginals(),
+        "autograd function that computes nothing, sum and backward": differentiated(empty),
+        "LinearChain(...).log_partition(), sum and backward": differentiated(lambda: chain().log_partition()),
     }
     for call in calls.values():
         call()  # loads the kernels

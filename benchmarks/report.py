@@ -22,6 +22,8 @@ class Bar:
     """A demand and what was measured: holds if value ≥ limit (or ≤, if `at_most`); without a value it does not hold.
 
     Where other processes disturbed the measurement (not `sure`), the verdict is "unsure" whatever the value.
+    `reachable` is what torch alone, computing nothing, would have: a bar beyond it that is missed is marked "limit",
+    not "FAIL".
     """
 
     text: str
@@ -31,6 +33,7 @@ class Bar:
     unit: str = "×"
     note: str = ""
     sure: bool = True
+    reachable: float | None = None
 
     @property
     def holds(self) -> bool:
@@ -41,15 +44,19 @@ class Bar:
 
     @property
     def verdict(self) -> str:
-        """pass, FAIL or unsure."""
+        """pass, FAIL, limit or unsure."""
         if self.value is not None and not self.sure:
             return "unsure"
-        return "pass" if self.holds else "FAIL"
+        if self.holds:
+            return "pass"
+        return "FAIL" if self.reachable is None or self.reachable >= self.limit else "limit"
 
     def __str__(self) -> str:
         value = "not measured" if self.value is None else f"{self.value:.3g}{self.unit}"
         sign = "≤" if self.at_most else "≥"
         note = f" ({self.note})" if self.note else ""
+        if self.verdict == "limit":
+            note += f"; torch alone {self.reachable:.3g}{self.unit}"
         return f"{self.verdict} | {self.text} | {sign} {self.limit:g}{self.unit} | {value}{note}"
 
 
@@ -59,6 +66,19 @@ def untaped_bar(text: str, limit: float, rows: Sequence[Row], case: str, rival: 
     if rival is None or ours is None or not rival.median_ms or not ours.median_ms:
         return Bar(text, limit, None, note="no rival ran")
     return Bar(text, limit, rival.median_ms / ours.median_ms, note=rival.contestant, sure=rival.calm and ours.calm)
+
+
+def floor_of(rows: Sequence[Row], case: str) -> Row | None:
+    """What torch alone takes on `case`."""
+    return next((row for row in rows if row.role == "floor" and row.case == case and row.median_ms), None)
+
+
+def reachable(rows: Sequence[Row], rival: Row | None) -> float | None:
+    """How many times the median of torch alone `rival` takes on the same case."""
+    floor = None if rival is None else floor_of(rows, rival.case)
+    if rival is None or floor is None or not rival.median_ms or not floor.median_ms:
+        return None
+    return rival.median_ms / floor.median_ms
 
 
 def geometric_mean(values: Iterable[float | None]) -> float | None:
@@ -143,7 +163,7 @@ def table(rows: Sequence[Row]) -> list[str]:
 
 def bar_table(bars: Sequence[Bar]) -> list[str]:
     """One line for each bar, failures first to be seen."""
-    ordered = sorted(bars, key=lambda bar: ("FAIL", "unsure", "pass").index(bar.verdict))
+    ordered = sorted(bars, key=lambda bar: ("FAIL", "limit", "unsure", "pass").index(bar.verdict))
     return ["| | bar | asked | measured |", "|---|---|---|---|", *(f"| {bar} |" for bar in ordered)]
 
 

@@ -85,7 +85,8 @@ def _speed(study: Study, plan: Plan, threads: int) -> list[Row]:
 def _memory(study: Study, plan: Plan, name: str) -> list[Memory]:
     operation = study.operation(name)
     case, warm = study.make(plan.memory), study.make(plan.warm)
-    return limits.memory(operation, case, warm, study.contestants(operation))
+    entrants = [x for x in study.contestants(operation) if x.role != "floor"]
+    return limits.memory(operation, case, warm, entrants)
 
 
 def _scaling(study: Study, plan: Plan, name: str) -> Scaling:

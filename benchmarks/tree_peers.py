@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks.harness import Contestant
+from benchmarks.peers import torch_alone
 from benchmarks.peers.ours import UNTAPED
 from benchmarks.tree_cases import Array, DenseCase, SpanCase
 
@@ -60,6 +61,20 @@ def ours_span_values(case: SpanCase) -> Call:
 
     spans = torch.tensor(case.spans)
     return lambda: sl.SpanTree(spans).log_partition_and_marginals()
+
+
+def alone_span_argmax(case: SpanCase) -> Call:
+    import torch
+
+    return torch_alone.labels(*case.spans.shape[:3], potentials=(torch.tensor(case.spans),))
+
+
+def alone_span_partition(case: SpanCase) -> Call:
+    import torch
+
+    spans = torch.tensor(case.spans, requires_grad=True)
+    nothing = torch_alone.gradients(spans)
+    return _differentiate(lambda _: nothing(), spans)
 
 
 def _numba(kernel: str, *more: int) -> Callable[[SpanCase], Call]:
@@ -206,6 +221,7 @@ def _peer(name: str, prepare: Any, read: Any, module: str) -> Contestant:
 CONTESTANTS: dict[str, tuple[Contestant, ...]] = {
     "span argmax": (
         _ours(ours_span_argmax, lambda y: y.numpy()),
+        Contestant(torch_alone.NAME, alone_span_argmax, role="floor"),
         _peer("numba", _numba("span_argmax", -100), lambda y: y, "numba"),
         Contestant("numba, two layouts", _numba("span_argmax_both", -100), lambda y: y, ("numba",), "level"),
         _peer("torch-struct", struct_span_argmax, _read_hot, "torch_struct"),
@@ -213,6 +229,7 @@ CONTESTANTS: dict[str, tuple[Contestant, ...]] = {
     "span partition": (
         _ours(ours_span_partition, _read_spans),
         Contestant(UNTAPED, ours_span_values, _read_spans, ("structlearn",), "untaped"),
+        Contestant(torch_alone.NAME, alone_span_partition, role="floor"),
         _peer("numba", _numba("span_partition"), _read_spans, "numba"),
         Contestant("numba, two layouts", _numba("span_partition_both"), _read_spans, ("numba",), "level"),
         _peer("torch-struct", struct_span_partition, _read_spans, "torch_struct"),

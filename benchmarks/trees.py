@@ -229,7 +229,8 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
         if limit is not None:
             note = "" if row.status == "ok" else row.status
             text = f"{row.operation} {row.case}: over {row.family}"
-            found.append(Bar(text, limit, row.ratio_to_ours, note=note, sure=row.sure))
+            most = report.reachable([other for other in rows if other.operation == row.operation], row)
+            found.append(Bar(text, limit, row.ratio_to_ours, note=note, sure=row.sure, reachable=most))
             if (row.operation, row.family) == ("span partition", "numba"):
                 same = [other for other in rows if other.operation == row.operation]
                 found.append(report.untaped_bar(f"{text}, values without autograd", limit, same, row.case, row))

@@ -225,6 +225,12 @@ def test_bars_and_slopes() -> None:
         "FAIL",
         "unsure",
     ]
+    assert [report.Bar("x", 2, value, reachable=most).verdict for value, most in ((1, 1.5), (1, 2.5), (3, 1.5))] == [
+        "limit",
+        "FAIL",
+        "pass",
+    ]
+    assert "torch alone 1.5" in str(report.Bar("x", 2, 1.0, reachable=1.5))
     assert report.Bar("x", 4, 3.0, at_most=True).holds
     assert report.geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
     assert report.geometric_mean([2.0, None]) is None

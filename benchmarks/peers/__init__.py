@@ -5,7 +5,18 @@ import importlib
 from benchmarks.harness import Contestant
 
 # The order in which the tables list them.
-MODULES = ("ours", "numba", "jax", "hmmlearn", "torch_loops", "pytorch_crf", "torchcrf", "supar", "torch_struct")
+MODULES = (
+    "ours",
+    "torch_alone",
+    "numba",
+    "jax",
+    "hmmlearn",
+    "torch_loops",
+    "pytorch_crf",
+    "torchcrf",
+    "supar",
+    "torch_struct",
+)
 
 
 def contestants(operation: str) -> list[Contestant]:

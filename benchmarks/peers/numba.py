@@ -75,12 +75,19 @@ CONTESTANTS = {
     "chain_viterbi": (
         Contestant("numba prange, plain loops", chain_viterbi, read_labels, _REQUIRES, family="numba"),
         Contestant("numba prange, lazy argmax", chain_viterbi_lazy, read_labels, _REQUIRES, "level", "numba"),
-        Contestant("numba plain loops, tensors in and out", chain_viterbi_wrapped, read_labels, _REQUIRES, "wrapped"),
+        Contestant(
+            "numba plain loops, tensors in and out", chain_viterbi_wrapped, read_labels, _REQUIRES, "wrapped", "numba"
+        ),
     ),
     "chain_partition": (
         Contestant("numba forward-backward", chain_partition, read_partition, _REQUIRES, family="numba"),
         Contestant(
-            "numba forward-backward, autograd.Function", chain_partition_wrapped, read_partition, _REQUIRES, "wrapped"
+            "numba forward-backward, autograd.Function",
+            chain_partition_wrapped,
+            read_partition,
+            _REQUIRES,
+            "wrapped",
+            "numba",
         ),
     ),
 }
