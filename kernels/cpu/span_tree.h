@@ -55,9 +55,9 @@ struct SpanTree {
   int64_t length(int64_t b) const { return args.lengths ? args.lengths[b] : N; }
   // The labels of span i..i; those of i..j follow (j - i) L further on.
   const T* row(int64_t b, int64_t i) const { return static_cast<const T*>(args.spans) + b * args.stride_b + i * (args.stride_i + L); }
-  // Below this many units (ten make a nanosecond or so) waking a worker costs more than it saves: a sleeping one took
+  // One below `least` units of work. Ten units make a nanosecond or so of the slower kernels, and a sleeping worker took
   // about 50 us to start, as long as a batch of 16 sentences of 20 words with 30 labels.
-  int workers() const { return work < 1000000 ? 1 : int(std::max<int64_t>(1, std::min(args.threads, groups))); }
+  int workers(double least = 1e6) const { return work < least ? 1 : int(std::max<int64_t>(1, args.threads)); }
 
   // f(k, rows, count) for every group of sentences.
   template <class F>
