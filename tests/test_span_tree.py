@@ -155,6 +155,28 @@ def test_best_trees_of_whole_and_broken_groups(labels: int, dtype: torch.dtype) 
                 assert torch.equal(found, expected)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("labels", [1, 3, 8, 10, 17, 33])
+def test_log_partition_and_marginals_of_whole_and_broken_groups(labels: int, dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(labels)
+    for b, n in ((2, 6), (9, 7), (16, 10), (17, 12), (9, 65)):
+        if n > 50 and labels != 3:
+            continue
+        spans = torch.randn(b, n, n, labels, generator=g, dtype=torch.float64).to(dtype)
+        spans[:, 1:3] *= 30  # spans whose sum is too small for the power of two of their row
+        spans = spans.masked_fill(torch.rand(spans.shape, generator=g) < 0.1 / labels, NEG_INF)
+        spans[-1, 0, 0] = NEG_INF  # no tree, and a row that is forbidden throughout
+        spans[-1, -1] = NEG_INF
+        ragged = torch.randint(0, n + 1, (b,), generator=g)
+        ragged[0] = n
+        for lengths in (torch.full((b,), n), ragged):
+            wide = sl.SpanTree(spans.double(), lengths=lengths, backend="reference")
+            s = sl.SpanTree(spans.masked_fill(~wide.mask[..., None], math.nan), lengths=lengths)
+            log_z, found = s.log_partition_and_marginals()
+            assert_close(log_z, wide.log_partition(), dtype, 10.0 * n)
+            assert_close(found.spans, wide.marginals().spans, dtype, 10.0 * n)
+
+
 @pytest.mark.parametrize("scale", [1e2, 1e4, 1e6, 1e9])
 def test_extreme_scores_keep_their_precision(scale: float) -> None:
     spans = (torch.randn(3, 9, 9, 3) * scale).float()
@@ -313,7 +335,8 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
         for threads in (1, 2):
             torch.set_num_threads(threads)
             s = sl.SpanTree(spans)
-            results.append((s.log_partition(), s.marginals().spans, s.max(), s.argmax()))
+            log_z, both = s.log_partition_and_marginals()
+            results.append((s.log_partition(), s.marginals().spans, s.max(), s.argmax(), log_z, both.spans))
     finally:
         torch.set_num_threads(before)
     for a, b in zip(*results, strict=True):

@@ -1,4 +1,4 @@
-// The largest label of every span.
+// Maxima and sums over the labels of every span.
 #pragma once
 #include "rows.h"
 
@@ -30,24 +30,34 @@ inline __m256 fold_labels(const float* x, int64_t L, __m256i first) {
   return top;
 }
 
-// Lane k of the result is the maximum of v[k].
-inline __m256 hmax_each(const __m256* v) {
+// Lane k of the result is op over the lanes of v[k].
+template <class Op>
+inline __m256 reduce_each(const __m256* v, Op&& op) {
   __m256 half[2];
 #pragma GCC unroll 2
   for (int k = 0; k < 2; ++k) {
     const __m256* four = v + 4 * k;
-    const __m256d a = _mm256_castps_pd(_mm256_max_ps(_mm256_unpacklo_ps(four[0], four[1]), _mm256_unpackhi_ps(four[0], four[1])));
-    const __m256d b = _mm256_castps_pd(_mm256_max_ps(_mm256_unpacklo_ps(four[2], four[3]), _mm256_unpackhi_ps(four[2], four[3])));
-    half[k] = _mm256_max_ps(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
+    const __m256d a = _mm256_castps_pd(op(_mm256_unpacklo_ps(four[0], four[1]), _mm256_unpackhi_ps(four[0], four[1])));
+    const __m256d b = _mm256_castps_pd(op(_mm256_unpacklo_ps(four[2], four[3]), _mm256_unpackhi_ps(four[2], four[3])));
+    half[k] = op(_mm256_castpd_ps(_mm256_unpacklo_pd(a, b)), _mm256_castpd_ps(_mm256_unpackhi_pd(a, b)));
   }
-  return _mm256_max_ps(_mm256_permute2f128_ps(half[0], half[1], 0x20), _mm256_permute2f128_ps(half[0], half[1], 0x31));
+  return op(_mm256_permute2f128_ps(half[0], half[1], 0x20), _mm256_permute2f128_ps(half[0], half[1], 0x31));
 }
+inline __m256 hmax_each(const __m256* v) {
+  return reduce_each(v, [](__m256 a, __m256 b) { return _mm256_max_ps(a, b); });
+}
+inline __m256 hsum_each(const __m256* v) {
+  return reduce_each(v, [](__m256 a, __m256 b) { return _mm256_add_ps(a, b); });
+}
+
+// The first n lanes, n <= 8.
+inline __m256i first_lanes(int64_t n) { return _mm256_cmpgt_epi32(_mm256_set1_epi32(int(n)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7)); }
 
 // out(j, maxima of x[0..G-1][j][l] over l, true) for `cells` rows of L labels and G = 8 sentences, or for two rows of
 // G = 4 one behind the other, false where there is no second one.
 template <int G, int Vectors, class F>
 inline void label_max_of(const float* const* x, int64_t cells, int64_t L, F&& out) {
-  const __m256i first = _mm256_cmpgt_epi32(_mm256_set1_epi32(int(L)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  const __m256i first = first_lanes(std::min<int64_t>(L, 8));
   for (int64_t j = 0; j < cells; j += 8 / G) {
     const int64_t next = (G == 8 || j + 1 < cells ? j + 1 : j) * L;
     __m256 top[8];
@@ -63,6 +73,30 @@ inline void label_max_of(const float* const* x, int64_t cells, int64_t L, F&& ou
   else if (L <= 32) label_max_of<G, 4>(x, cells, L, out);
   else label_max_of<G, 0>(x, cells, L, out);
 }
+
+// sums[j] = sum_l x[j][l] for `cells` rows of L labels, up to the next multiple of eight rows, whose sums mean nothing.
+inline void label_sums(const float* x, int64_t cells, int64_t L, float* sums) {
+  const int64_t whole = (L - 1) / 8 * 8;
+  const __m256i rest = first_lanes(L - whole);
+  for (int64_t j0 = 0; j0 < cells; j0 += 8) {
+    __m256 total[8];
+#pragma GCC unroll 8
+    for (int j = 0; j < 8; ++j) {
+      const float* row = x + std::min(j0 + j, cells - 1) * L;
+      total[j] = _mm256_maskload_ps(row + whole, rest);
+      for (int64_t l = 0; l < whole; l += 8) total[j] = _mm256_add_ps(total[j], _mm256_loadu_ps(row + l));
+    }
+    _mm256_storeu_ps(sums + j0, hsum_each(total));
+  }
+}
 #endif
+template <class T>
+inline void label_sums(const T* x, int64_t cells, int64_t L, T* sums) {
+  for (int64_t j = 0; j < cells; ++j, x += L) {
+    Vec<T> total = load_row(x, 0, L, T(0));
+    for (int64_t l = kLanes<T>; l < L; l += kLanes<T>) total += load_row(x, l, L, T(0));
+    sums[j] = hsum(total);
+  }
+}
 
 }  // namespace sl

@@ -41,11 +41,11 @@ class BestTrees {
  private:
   // a = max_l of every span. What stands past a sentence's end takes no part in its tree.
   void label_maxima(T* a, const int64_t* rows) const {
-    const int64_t n = diagonals_.n, g = diagonals_.g, L = trees_.L;
+    const int64_t g = diagonals_.g, L = trees_.L;
 #if defined(__AVX2__)
     if constexpr (sizeof(T) == 4)
       if (g == 4) {
-        for (int64_t i = 0; i < n; ++i) {
+        for (int64_t i = 0, n = diagonals_.n; i < n; ++i) {
           const float* x[4];
           for (int r = 0; r < 4; ++r) x[r] = trees_.row(rows[r], i);
           const auto put = [&](int64_t j, __m256 top, bool both) {
