@@ -120,7 +120,7 @@ class BestTrees {
 // Units of work, about eighty a nanosecond here: below the first another thread brings nothing even if it is awake, below
 // the second waking it costs more than it saves. 16 sentences of 20 words with 30 labels took 8.6 us, shared with an
 // alert worker 4.9.
-constexpr double kAlone = 5e5, kWaking = 3e6;
+constexpr double kAlone = 5e5, kWaking = 5e6;
 
 // Best trees and, unless null, their scores; how many sentences have no tree.
 template <class T>
