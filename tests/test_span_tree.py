@@ -9,6 +9,7 @@ import pytest
 import torch
 from cases import NEG_INF, QUERIES, assert_close
 from oracles import Row
+from oracles.span_tree import best as best_tree
 from oracles.span_tree import totals
 from queries import CHECKS, K
 from tree_cases import TreeCase, TreeProblem, forbidden_cases, tie_cases, tree_cases
@@ -128,6 +129,52 @@ def test_odd_sizes(shape: tuple[int, int, int], dtype: torch.dtype) -> None:
     wide = sl.SpanTree(spans.double(), lengths=lengths, backend="reference")
     assert_close(s.marginals().spans, wide.marginals().spans, dtype, scale)
     assert_close(s.entropy(), wide.entropy(), dtype, scale)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("labels", [1, 2, 8, 10, 16, 17, 33])
+def test_best_trees_of_whole_and_broken_groups(labels: int, dtype: torch.dtype) -> None:
+    """Groups of one sentence a lane, with idle lanes, and of few sentences, at their limits in words."""
+    g = torch.Generator().manual_seed(labels)
+    sizes = [(1, 9), (2, 4), (3, 12), (5, 41), (8, 2), (12, 41), (13, 7), (16, 10), (19, 5), (33, 3)]
+    for b, n in [*sizes, (1, 129), (5, 128)] if labels == 2 else sizes:
+        spans = torch.randint(-2, 3, (b, n, n, labels), generator=g).to(dtype)  # sums are exact, many are equal
+        spans = spans.masked_fill(torch.rand(spans.shape, generator=g) < 0.2 / labels, NEG_INF)
+        ragged = torch.randint(0, n + 1, (b,), generator=g)
+        ragged[b // 2] = n
+        for lengths in (torch.full((b,), n), ragged):
+            s = sl.SpanTree(spans, lengths=lengths)
+            s = sl.SpanTree(spans.masked_fill(~s.mask[..., None], math.nan), lengths=lengths)
+            y, scores = s._best()
+            for row, length, found, score in zip(spans, lengths.tolist(), y, scores.tolist(), strict=True):
+                best, tree = best_tree(row.numpy(), length)
+                assert score == best
+                expected = torch.full_like(found, -100)
+                for span, label in tree.items() if best > NEG_INF else ():
+                    expected[span] = label
+                assert torch.equal(found, expected)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("labels", [1, 3, 8, 10, 17, 33])
+def test_log_partition_and_marginals_of_whole_and_broken_groups(labels: int, dtype: torch.dtype) -> None:
+    g = torch.Generator().manual_seed(labels)
+    for b, n in ((2, 6), (9, 7), (16, 10), (17, 12), (9, 65)):
+        if n > 50 and labels != 3:
+            continue
+        spans = torch.randn(b, n, n, labels, generator=g, dtype=torch.float64).to(dtype)
+        spans[:, 1:3] *= 30  # spans whose sum is too small for the power of two of their row
+        spans = spans.masked_fill(torch.rand(spans.shape, generator=g) < 0.1 / labels, NEG_INF)
+        spans[-1, 0, 0] = NEG_INF  # no tree, and a row that is forbidden throughout
+        spans[-1, -1] = NEG_INF
+        ragged = torch.randint(0, n + 1, (b,), generator=g)
+        ragged[0] = n
+        for lengths in (torch.full((b,), n), ragged):
+            wide = sl.SpanTree(spans.double(), lengths=lengths, backend="reference")
+            s = sl.SpanTree(spans.masked_fill(~wide.mask[..., None], math.nan), lengths=lengths)
+            log_z, found = s.log_partition_and_marginals()
+            assert_close(log_z, wide.log_partition(), dtype, 10.0 * n)
+            assert_close(found.spans, wide.marginals().spans, dtype, 10.0 * n)
 
 
 @pytest.mark.parametrize("scale", [1e2, 1e4, 1e6, 1e9])
@@ -288,7 +335,8 @@ def test_results_do_not_depend_on_the_number_of_threads() -> None:
         for threads in (1, 2):
             torch.set_num_threads(threads)
             s = sl.SpanTree(spans)
-            results.append((s.log_partition(), s.marginals().spans, s.max()))
+            log_z, both = s.log_partition_and_marginals()
+            results.append((s.log_partition(), s.marginals().spans, s.max(), s.argmax(), log_z, both.spans))
     finally:
         torch.set_num_threads(before)
     for a, b in zip(*results, strict=True):

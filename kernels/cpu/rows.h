@@ -237,15 +237,20 @@ inline int64_t argmax_sum(const T* a, const T* b, int64_t n, T* best) {
   return 0;
 }
 
+// Lowest index of the entry that equals `best` among n, which need no padding; 0 if none does.
+template <class T>
+inline int64_t first_equal(const T* x, int64_t n, T best) {
+  for (int64_t i = 0; i < n; i += kLanes<T>)
+    if (const int j = first_set<T>(load_row(x, i, n, kNegInf<T>) == splat<T>(best)); j >= 0) return i + j;
+  return 0;
+}
+
 // Lowest index of the largest of n entries, which need no padding; 0 if all are -inf.
 template <class T>
 inline int64_t argmax_row(const T* x, int64_t n) {
   Vec<T> m = splat<T>(kNegInf<T>);
   for (int64_t i = 0; i < n; i += kLanes<T>) m = vmax(load_row(x, i, n, kNegInf<T>), m);
-  const Vec<T> best = splat<T>(hmax(m));
-  for (int64_t i = 0; i < n; i += kLanes<T>)
-    if (const int j = first_set<T>(load_row(x, i, n, kNegInf<T>) == best); j >= 0) return i + j;
-  return 0;
+  return first_equal(x, n, hmax(m));
 }
 
 }  // namespace sl

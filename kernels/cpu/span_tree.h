@@ -37,6 +37,7 @@ struct Diagonals {
 
   void set(int64_t words, int64_t sentences) {
     n = words, g = sentences;
+    base.reserve(n + 2);
     base.assign(2, 0);
     for (int64_t w = 1; w <= n; ++w) base.push_back(base.back() + length(w) + kSlack);
   }
@@ -50,26 +51,28 @@ struct SpanTree {
   const SpanTreeArgs& args;
   const int64_t B, N, L;
   std::vector<int64_t> order;  // sentences by falling length, so a group's lengths are close
-  int64_t groups;
   double work = 0;
 
-  explicit SpanTree(const SpanTreeArgs& a) : args(a), B(a.B), N(a.N), L(a.L), order(by_falling_length(a.lengths, a.B, a.N)), groups((a.B + a.group - 1) / a.group) {
+  explicit SpanTree(const SpanTreeArgs& a) : args(a), B(a.B), N(a.N), L(a.L), order(by_falling_length(a.lengths, a.B, a.N)) {
     for (int64_t b = 0; b < B; ++b) work += double(length(b)) * double(length(b)) * double(length(b) + 3 * L);
   }
   int64_t length(int64_t b) const { return args.lengths ? args.lengths[b] : N; }
   // The labels of span i..i; those of i..j follow (j - i) L further on.
   const T* row(int64_t b, int64_t i) const { return static_cast<const T*>(args.spans) + b * args.stride_b + i * (args.stride_i + L); }
-  // Below this many units (ten make a nanosecond or so) waking a worker costs more than it saves: a sleeping one took
+  // One below `least` units of work. Ten units make a nanosecond or so of the slower kernels, and a sleeping worker took
   // about 50 us to start, as long as a batch of 16 sentences of 20 words with 30 labels.
-  int workers() const { return work < 1000000 ? 1 : int(std::max<int64_t>(1, std::min(args.threads, groups))); }
+  int workers(double least = 1e6) const { return work < least ? 1 : int(std::max<int64_t>(1, args.threads)); }
 
-  // f(k, rows, count) for every group of sentences.
+  // f(k, rows, count) for every group of sentences, here of args.group, below of `size`. Below `least` units of work on
+  // the caller's thread, below `waking` with workers that are alert already.
   template <class F>
-  void for_groups(F&& f) const {
-    parallel_for(groups, workers(), [&](int64_t k, int) {
-      const int64_t begin = k * args.group;
-      f(k, order.data() + begin, std::min(B, begin + args.group) - begin);
-    });
+  void for_groups(F&& f) const { for_groups(args.group, 1e6, 1e6, f); }
+  template <class F>
+  void for_groups(int64_t size, double least, double waking, F&& f) const {
+    parallel_for((B + size - 1) / size, workers(least), [&](int64_t k, int) {
+      const int64_t begin = k * size;
+      f(k, order.data() + begin, std::min(B, begin + size) - begin);
+    }, work < waking);
   }
 };
 

@@ -7,7 +7,9 @@
 // The outside pass forms P(k | i, j) again from I instead of keeping it: N^2 numbers, not N^3.
 // Limited by two or three loads a split and by one exponential a label.
 #pragma once
+#include "lanes.h"
 #include "span_tree.h"
+#include "span_tree_labels.h"
 
 namespace sl {
 
@@ -27,7 +29,7 @@ struct SpanTreeChart {
 template <class T>
 struct LabelSums {
   int64_t L;
-  Buffer<T> buffer;
+  Buffer<T> buffer[2], sums;
 
   static constexpr T kLog2E = T(1.44269504088896340736);
   // Labels this large have spacings above 0.1, and exp_scaled cannot split them: exp(x - max) instead.
@@ -56,35 +58,34 @@ struct LabelSums {
     each(x, *shift, [&](int64_t, Vec<T> p) { total += p; });
     *sum = hsum(total);
   }
-  // out(j, sum, K) for `cells` rows of L labels. keep (cells, L), if given, gets
-  // exp(x) 2^-K, unless K is wide and finite.
-  template <class F>
-  void row(const T* x, int64_t cells, T* keep, F&& out) {
-    const T K = std::rint(top(x, cells * L) * kLog2E);
-    if (wide(K)) {
-      if (keep && K == kNegInf<T>) std::fill_n(keep, cells * L, T(0));  // all forbidden: sums of 0 that K = 0 will do for
-      for (int64_t j = 0; j < cells; ++j) {
-        T sum, shift;
-        alone(x + j * L, &sum, &shift);
-        out(j, sum, shift);
-      }
-      return;
-    }
+  // A row of spans with its exponentials exp(x) 2^-K, unless K is wide.
+  struct Row {
+    const T* x;
+    int64_t cells;
+    T K;
+    const T* kept;
+  };
+  // keep (cells, L) or, if null, a buffer of its own for even and for odd rows gets the exponentials.
+  Row exponentials(const T* x, int64_t cells, T* keep, bool odd) {
     const int64_t size = cells * L;
-    if (!keep) buffer.resize(size), keep = buffer.data;
+    const T K = std::rint(top(x, size) * kLog2E);
+    if (wide(K)) return {x, cells, K, nullptr};
+    if (!keep) buffer[odd].resize(size), keep = buffer[odd].data;
     for (int64_t l = 0; l < size; l += kLanes<T>) store_row(keep, l, size, exp_scaled<T>(load_row(x, l, size, kNegInf<T>), splat<T>(K)));
-    for (int64_t j = 0; j < cells; ++j) {
-      T sum, shift = K;
-      if (L == 1) {
-        sum = keep[j];
-      } else {
-        Vec<T> total = load_row(keep + j * L, 0, L, T(0));
-        for (int64_t l = kLanes<T>; l < L; l += kLanes<T>) total += load_row(keep + j * L, l, L, T(0));
-        sum = hsum(total);
-      }
-      if (!(sum >= kSafe<T>)) alone(x + j * L, &sum, &shift);
+    return {x, cells, K, keep};
+  }
+  // out(j, sum, K) for every span of the row; whether all have one K that is not wide.
+  template <class F>
+  bool add(const Row& row, F&& out) {
+    if (row.kept && L > 1) sums.resize(row.cells + kSlack), label_sums(row.kept, row.cells, L, sums.data);
+    const T* total = L > 1 ? sums.data : row.kept;
+    bool even = row.kept != nullptr;
+    for (int64_t j = 0; j < row.cells; ++j) {
+      T sum = row.kept ? total[j] : T(0), shift = row.K;
+      if (!(sum >= kSafe<T>)) alone(row.x + j * L, &sum, &shift), even = even && shift == row.K;
       out(j, sum, shift);
     }
+    return even;
   }
 };
 
@@ -104,20 +105,26 @@ class InsideOutside {
   // keep: null, or (B, N, N, L), which gets the exponentials of the labels for `outside` to turn into the gradient.
   void inside(const SpanTreeChart<T>& c, T* keep = nullptr) {
     kept_ = keep != nullptr;
+    if (keep) even_.resize(diagonals.g * diagonals.n);
     const int64_t n = diagonals.n, size = diagonals.size();
-    std::fill_n(c.sum, size, T(0));
-    std::fill_n(c.shift, size, T(0));
+    if (trees_.length(rows_[diagonals.g - 1]) < n) std::fill_n(c.sum, size, T(0)), std::fill_n(c.shift, size, T(0));
     if (Tangent) dx_.resize(size), di_.resize(size), std::fill_n(dx_.data, size, T(0)), std::fill_n(di_.data, size, T(0));
     const int64_t N = trees_.N, L = trees_.L;
-    for (int64_t r = 0; r < diagonals.g; ++r)
-      for (int64_t i = 0, end = trees_.length(rows_[r]); i < end; ++i) {
-        T* exponentials = keep ? keep + ((rows_[r] * N + i) * N + i) * L : nullptr;
-        labels_.row(trees_.row(rows_[r], i), end - i, exponentials, [&](int64_t j, T sum, T shift) {
-          const int64_t at = diagonals.at(j + 1, i, r);
+    for (int64_t r = 0; r < diagonals.g; ++r) {
+      // The sums of a row come behind the exponentials of the next: a load that straddles two fresh stores waits for both.
+      typename LabelSums<T>::Row row{};
+      for (int64_t i = 0, end = trees_.length(rows_[r]); i <= end && end; ++i) {
+        const auto last = row;
+        if (i < end) row = labels_.exponentials(trees_.row(rows_[r], i), end - i, keep ? keep + ((rows_[r] * N + i) * N + i) * L : nullptr, i & 1);
+        if (i == 0) continue;
+        const bool even = labels_.add(last, [&](int64_t j, T sum, T shift) {
+          const int64_t at = diagonals.at(j + 1, i - 1, r);
           c.sum[at] = sum, c.shift[at] = shift;
-          if (Tangent) dx_.data[at] = label_mean(r, i, j, sum, shift);
+          if (Tangent) dx_.data[at] = label_mean(r, i - 1, j, sum, shift);
         });
+        if (keep) even_[r * n + i - 1] = even;
       }
+    }
     for (int64_t w = 1; w <= n; ++w) {
       const int64_t at = diagonals.base[w], length = diagonals.length(w);
       for_lanes<T>(length, [&](int64_t v, auto vectors) { inside_block<vectors>(c, w, v); });
@@ -140,13 +147,19 @@ class InsideOutside {
   // weight[b] P (or, with Tangent, weight[b] P'; null: all 1) into d (B, N, N, L), every entry of these sentences.
   void outside(const SpanTreeChart<T>& c, const T* weight, T* d) {
     const int64_t n = diagonals.n, size = diagonals.size();
-    p_.resize(size), std::fill_n(p_.data, size, T(0));
+    p_.resize(size + kLanes<T>), std::fill_n(p_.data, size, T(0));
     if (Tangent) dp_.resize(size), std::fill_n(dp_.data, size, T(0));
     for (int64_t w = n; w >= 1; --w) {
       for (int64_t r = 0; r < diagonals.g && trees_.length(rows_[r]) >= w; ++r)
         if (const int64_t root = diagonals.at(w, 0, r); trees_.length(rows_[r]) == w && c.m[root] > 0) p_.data[root] = weight ? weight[rows_[r]] : T(1);
       if (w > 1) for_lanes<T>(diagonals.length(w), [&](int64_t v, auto vectors) { outside_block<vectors>(c, w, v); });
     }
+    // From here on the share of a span's labels in its probability, a vector of divisions at a time.
+    if (!Tangent)
+      for (int64_t v = 0; v < size; v += kLanes<T>) {
+        const Vec<T> sum = load(c.sum + v);
+        store(p_.data + v, sum > T(0) ? load(p_.data + v) / sum : Vec<T>{});
+      }
     for (int64_t r = 0; r < diagonals.g; ++r) write(c, r, d + rows_[r] * trees_.N * trees_.N * trees_.L);
   }
 
@@ -238,27 +251,36 @@ class InsideOutside {
 
   void write(const SpanTreeChart<T>& c, int64_t r, T* d) {
     const int64_t n = trees_.length(rows_[r]), N = trees_.N, L = trees_.L;
+    if (n) shares(r, 0, n);
     for (int64_t i = 0; i < n; ++i) {
       T* out = d + i * N * L;
       std::fill_n(out, i * L, T(0));
       std::fill_n(out + n * L, (N - n) * L, T(0));
-      bool even = true;
       const int64_t cells = n - i;
       const T K = c.shift[diagonals.at(1, i, r)];
-      for (int64_t j = 0; j < cells && even; ++j) even = c.shift[diagonals.at(j + 1, i, r)] == K;
+      bool even = !kept_ || even_[r * diagonals.n + i];
+      for (int64_t j = 0; !kept_ && j < cells && even; ++j) even = c.shift[diagonals.at(j + 1, i, r)] == K;
+      if (i + 1 < n) shares(r, i + 1, n);
       if (Tangent || !even || LabelSums<T>::wide(K)) careful_row(c, r, i, cells, out + i * L);
-      else quick_row(c, r, i, cells, K, out + i * L);
+      else quick_row(r, i, cells, K, out + i * L);
     }
     std::fill_n(d + n * N * L, (N - n) * N * L, T(0));
+  }
+
+  // The shares of a row side by side, one row ahead of their use, for the reason given in `inside`.
+  void shares(int64_t r, int64_t i, int64_t n) {
+    if (Tangent) return;
+    share_[i & 1].resize(n + kSlack);
+    for (int64_t j = 0; j < n - i; ++j) share_[i & 1].data[j] = p_.data[diagonals.at(j + 1, i, r)];
   }
 
   void careful_row(const SpanTreeChart<T>& c, int64_t r, int64_t i, int64_t cells, T* out) {
     const int64_t L = trees_.L;
     for (int64_t j = 0; j < cells; ++j, out += L) {
       const int64_t at = diagonals.at(j + 1, i, r);
-      const T scale = c.sum[at] > 0 ? 1 / c.sum[at] : T(0), p = p_.data[at];
+      const T scale = c.sum[at] > 0 ? 1 / c.sum[at] : T(0), share = Tangent ? scale * p_.data[at] : p_.data[at];
       labels_.each(trees_.row(rows_[r], i) + j * L, c.shift[at], [&](int64_t l, Vec<T> x) {
-        Vec<T> y = x * (scale * p);
+        Vec<T> y = x * share;
         if (Tangent) y = x * (scale * dp_.data[at]) + y * (load_row(direction(r, i, j), l, L, T(0)) - dx_.data[at]);
         store_row(out, l, L, x > T(0) ? y : Vec<T>{});
       });
@@ -266,20 +288,33 @@ class InsideOutside {
   }
 
   // All spans of the row share K, so exponentials fill whole vectors across spans; `out` has them if inside kept them.
-  void quick_row(const SpanTreeChart<T>& c, int64_t r, int64_t i, int64_t cells, T K, T* out) {
+  void quick_row(int64_t r, int64_t i, int64_t cells, T K, T* out) {
     const int64_t L = trees_.L, size = cells * L;
-    labels_.buffer.resize(size + kSlack + L);
-    T* scale = labels_.buffer.data;
-    for (int64_t j = 0; j < cells; ++j) {
-      const int64_t at = diagonals.at(j + 1, i, r);
-      const Vec<T> s = splat<T>(c.sum[at] > 0 ? p_.data[at] / c.sum[at] : T(0));
-      for (int64_t l = 0; l < L; l += kLanes<T>) store(scale + j * L + l, s);
-    }
-    const T* x = trees_.row(rows_[r], i);
-    for (int64_t l = 0; l < size; l += kLanes<T>) {
+    const T *x = trees_.row(rows_[r], i), *share = share_[i & 1].data;
+    const auto put = [&](int64_t l, Vec<T> scale) {
       const Vec<T> p = kept_ ? load_row(out, l, size, T(0)) : exp_scaled<T>(load_row(x, l, size, kNegInf<T>), splat<T>(K));
-      store_row(out, l, size, p * load(scale + l));
+      store_row(out, l, size, p * scale);
+    };
+#if defined(__AVX512F__)
+    // Lane k of a vector that begins with label o of a span belongs to the (o + k) / L -th span from there.
+    if (L <= 1024) {
+      Vec<T> iota;
+      for (int k = 0; k < kLanes<T>; ++k) iota[k] = T(k) + T(0.5);
+      const T inverse = T(1) / T(L);
+      const int64_t spans = kLanes<T> / L, labels = kLanes<T> % L;
+      for (int64_t l = 0, o = 0; l < size; l += kLanes<T>) {
+        put(l, look_up(share, __builtin_convertvector((iota + T(o)) * inverse, IVec<T>)));
+        share += spans, o += labels;
+        if (o >= L) o -= L, ++share;
+      }
+      return;
     }
+#endif
+    labels_.buffer[0].resize(size + kSlack + L);
+    T* scale = labels_.buffer[0].data;
+    for (int64_t j = 0; j < cells; ++j)
+      for (int64_t l = 0; l < L; l += kLanes<T>) store(scale + j * L + l, splat<T>(share[j]));
+    for (int64_t l = 0; l < size; l += kLanes<T>) put(l, load(scale + l));
   }
 
   const SpanTree<T>& trees_;
@@ -287,7 +322,8 @@ class InsideOutside {
   const int64_t* rows_ = nullptr;
   bool kept_ = false;
   LabelSums<T> labels_;
-  Buffer<T> dx_, di_, p_, dp_;
+  std::vector<char> even_;  // whether row i of sentence r may be a quick one, if the exponentials are kept
+  Buffer<T> dx_, di_, p_, dp_, share_[2];
 };
 
 }  // namespace sl

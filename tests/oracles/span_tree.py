@@ -79,3 +79,24 @@ def totals(spans: np.ndarray, n: int) -> tuple[float, float]:
                 log[i, j] += log_sum_exp(log[i, i:j] + log[i + 1 : j + 1, j])
                 best[i, j] += (best[i, i:j] + best[i + 1 : j + 1, j]).max()
     return (float(log[0, n - 1]), float(best[0, n - 1])) if n else (0.0, 0.0)
+
+
+def best(spans: np.ndarray, n: int) -> tuple[float, dict[tuple[int, int], int]]:
+    """Score and labels by span of the best tree over n words; ties go to the lowest label, then the first cut."""
+    if n == 0:
+        return 0.0, {}
+    chart, cut = np.empty((n, n)), np.zeros((n, n), dtype=int)
+    for w in range(n):
+        for i in range(n - w):
+            chart[i, i + w] = spans[i, i + w].max()
+            if w:
+                sums = chart[i, i : i + w] + chart[i + 1 : i + w + 1, i + w]
+                cut[i, i + w] = i + sums.argmax()
+                chart[i, i + w] += sums.max()
+    labels, todo = {}, [(0, n - 1)]
+    while todo:
+        i, j = todo.pop()
+        labels[i, j] = int(spans[i, j].argmax())
+        if i < j:
+            todo += [(i, cut[i, j]), (cut[i, j] + 1, j)]
+    return float(chart[0, n - 1]), labels
