@@ -21,7 +21,8 @@ struct GrammarArgs {
   int64_t spans_b, spans_i, spans_j;    // nonterminals are contiguous
   // RuleTables of structlearn/structures/rules.py
   const int32_t *table, *parent_start, *parent_rules, *left_start, *pair_right, *pair_start, *pair_rules, *pair_parents, *rule_pair;
-  int64_t dense, threads;
+  int64_t dense;  // 0: over the constituents that exist; 1: by matrix products; 2: so, and rule (A S + l) S + r is A -> l r
+  int64_t threads;
 };
 
 template <class T>

@@ -98,33 +98,6 @@ inline void add_product(int64_t depth, const T* x, T scale, const T* matrix, int
   }
 }
 
-// out[i][t] += sum_c x[i][c] y[t][c]; rows of `columns` entries, whole vectors.
-template <class T>
-inline void add_dots(int64_t xs, int64_t ys, int64_t columns, const T* x, const T* y, T* out, int64_t pitch) {
-  constexpr int kX = 4, kY = 4;
-  for (int64_t i = 0; i < xs; i += kX)
-    for (int64_t t = 0; t < ys; t += kY) {
-      // Rows beyond the end repeat the last one.
-      const T *a[kX], *b[kY];
-      for (int r = 0; r < kX; ++r) a[r] = x + std::min(i + r, xs - 1) * columns;
-      for (int r = 0; r < kY; ++r) b[r] = y + std::min(t + r, ys - 1) * columns;
-      Vec<T> acc[kX][kY] = {};
-      for (int64_t c = 0; c < columns; c += kLanes<T>) {
-        Vec<T> right[kY];
-#pragma GCC unroll 4
-        for (int s = 0; s < kY; ++s) right[s] = load(b[s] + c);
-#pragma GCC unroll 4
-        for (int r = 0; r < kX; ++r) {
-          const Vec<T> left = load(a[r] + c);
-#pragma GCC unroll 4
-          for (int s = 0; s < kY; ++s) acc[r][s] += left * right[s];
-        }
-      }
-      for (int r = 0; r < kX && i + r < xs; ++r)
-        for (int s = 0; s < kY && t + s < ys; ++s) out[(i + r) * pitch + t + s] += hsum(acc[r][s]);
-    }
-}
-
 struct DenseMaxPlus : MaxPlus {
   template <class T>
   static Vec<T> join(Vec<T> a, Vec<T> b) { return vmax(a, b); }

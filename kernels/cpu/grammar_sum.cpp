@@ -1,97 +1,20 @@
 // log Z of each sentence, its gradient, the derivative of that gradient along a direction, and draws.
 #include "draw.h"
-#include "grammar_dense_sum.h"
-#include "grammar_sum.h"
+#include "grammar_sum_batch.h"
 
 namespace sl {
 namespace {
 
-// Gradients of a batch: those of shared potentials are summed a chunk at a time and then in the order of
-// the chunks, so that the result does not depend on which thread ran when.
-template <class T>
-struct GrammarSums {
-  const CFG<T>& cfg;
-  GrammarGradient<T> out;
-  std::vector<T> rules, roots;
-
-  GrammarSums(const CFG<T>& cfg_, const GrammarGradient<T>& out_) : cfg(cfg_), out(out_) {
-    if (!cfg.args.rules_b) rules.assign(cfg.chunks() * cfg.R, T(0));
-    if (!cfg.args.roots_b) roots.assign(cfg.chunks() * cfg.args.root_count, T(0));
-  }
-  // Clears what belongs to sentence b alone and says where its derivatives go.
-  GrammarGradient<T> of(int64_t chunk, int64_t b) {
-    const int64_t N = cfg.N, C = cfg.args.root_count;
-    GrammarGradient<T> mine;
-    mine.terms = out.terms + b * N * cfg.P;
-    std::fill_n(mine.terms, N * cfg.P, T(0));
-    if (out.spans) mine.spans = out.spans + b * N * N * cfg.NT, std::fill_n(mine.spans, N * N * cfg.NT, T(0));
-    mine.rules = rules.empty() ? out.rules + b * cfg.R : rules.data() + chunk * cfg.R;
-    mine.roots = roots.empty() ? out.roots + b * C : roots.data() + chunk * C;
-    if (cfg.args.rules_b) std::fill_n(mine.rules, cfg.R, T(0));
-    if (cfg.args.roots_b) std::fill_n(mine.roots, C, T(0));
-    return mine;
-  }
-  void write() {
-    const auto add_up = [&](const std::vector<T>& from, int64_t size, T* to) {
-      std::fill_n(to, size, T(0));
-      for (int64_t k = 0; k < cfg.chunks(); ++k)
-        for (int64_t i = 0; i < size; ++i) to[i] += from[k * size + i];
-    };
-    if (!cfg.args.rules_b) add_up(rules, cfg.R, out.rules);
-    if (!cfg.args.roots_b) add_up(roots, cfg.args.root_count, out.roots);
-  }
-};
-
-// By matrix products where the grammar is dense and the numbers allow it, else over the constituents that
-// exist. kept: null, or (B, DenseSum::kept) numbers for backward, where the grammar is dense.
-template <class T>
-class Sums {
- public:
-  Sums(const CFG<T>& cfg, DenseSumRules<T>& shared, bool backward) : cfg_(cfg), sparse_(cfg), dense_(cfg, cfg.args.rules_b ? own_ : shared, backward) {}
-
-  double inside(int64_t b, T* kept) {
-    FlushSubnormals flush;
-    if (cfg_.args.dense && dense_.inside(b, place(b, kept))) return dense_.log_z;
-    sparse_.inside(b);
-    return sparse_.log_z;
-  }
-  // made: what inside kept for this sentence, or null to do that first.
-  void outside(int64_t b, T* made, T weight, const GrammarGradient<T>& out) {
-    FlushSubnormals flush;
-    T* kept = cfg_.args.dense ? place(b, made) : nullptr;
-    if (kept && (made ? kept[0] == 1 : dense_.inside(b, kept))) {
-      dense_.outside(b, kept, weight, out);
-      if (cfg_.args.rules_b) dense_.flush(out.rules);
-      return;
-    }
-    sparse_.inside(b);
-    sparse_.outside(weight, out);
-  }
-  void flush(T* d_rules) { dense_.flush(d_rules); }
-  SparseSum<T, false>& sparse() { return sparse_; }
-
- private:
-  T* place(int64_t b, T* kept) {
-    const int64_t size = DenseSum<T>::kept(cfg_.args);
-    if (kept) return kept + b * size;
-    scratch_.resize(size);
-    return scratch_.data;
-  }
-  const CFG<T>& cfg_;
-  DenseSumRules<T> own_;
-  SparseSum<T, false> sparse_;
-  DenseSum<T> dense_;
-  Buffer<T> scratch_;
-};
-
+// kept: null, or where to leave what the gradient can use.
 template <class T>
 int64_t forward(const GrammarArgs* args, T* out, T* kept) {
   const CFG<T> cfg(*args);
   DenseSumRules<T> shared;
-  if (args->dense && !args->rules_b && cfg.B) shared.pack(cfg, 0, false);
-  cfg.for_chunks([&](int64_t, const std::vector<int64_t>& sentences) {
-    Sums<T> run(cfg, shared, false);
-    for (const int64_t b : sentences) out[b] = T(run.inside(b, kept));
+  if (args->dense && !args->rules_b && cfg.B) shared.pack(cfg, 0, false, cfg.chunks());
+  cfg.for_chunks([&](int64_t chunk, const std::vector<int64_t>& sentences) {
+    Sums<T> run(cfg, shared);
+    run.log_z = out, run.kept = kept;
+    run.run(chunk, sentences);
   });
   return 0;
 }
@@ -110,19 +33,19 @@ int64_t plain(const GrammarArgs* args, T* out) {
   return 0;
 }
 
+// The gradient, weighted by grad where given, from what forward kept or from scratch; with log_z, the values too.
 template <class T>
-int64_t backward(const GrammarArgs* args, T* kept, const T* grad, const GrammarGradient<T>& out) {
+int64_t backward(const GrammarArgs* args, T* log_z, T* kept, const T* grad, const GrammarGradient<T>& out) {
   const CFG<T> cfg(*args);
   DenseSumRules<T> shared;
-  if (args->dense && !args->rules_b && cfg.B) shared.pack(cfg, 0, true);
+  if (args->dense && !args->rules_b && cfg.B) shared.pack(cfg, 0, true, cfg.chunks());
   GrammarSums<T> sums(cfg, out);
   cfg.for_chunks([&](int64_t chunk, const std::vector<int64_t>& sentences) {
-    Sums<T> run(cfg, shared, true);
-    GrammarGradient<T> mine;
-    for (const int64_t b : sentences) mine = sums.of(chunk, b), run.outside(b, kept, grad[b], mine);
-    if (!args->rules_b && !sentences.empty()) run.flush(mine.rules);
+    Sums<T> run(cfg, shared);
+    run.log_z = log_z, run.kept = kept, run.made = kept, run.grad = grad, run.sums = &sums;
+    run.run(chunk, sentences);
   });
-  sums.write();
+  sums.write(&shared);
   return 0;
 }
 
@@ -134,7 +57,8 @@ int64_t second(const GrammarArgs* args, const T* weight, const GrammarDirection<
   cfg.for_chunks([&](int64_t chunk, const std::vector<int64_t>& sentences) {
     SparseSum<T, true> run(cfg, v);
     for (const int64_t b : sentences) {
-      const GrammarGradient<T> mine = sums.of(chunk, b);
+      GrammarGradient<T> mine = sums.of(chunk, b);
+      mine.rules = sums.rules_of(chunk, b);
       run.inside(b);
       along[b] = T(run.along);
       run.outside(weight[b], mine);
@@ -239,7 +163,11 @@ int64_t sample(const GrammarArgs* args, const T* uniform, int64_t draws, int64_t
   extern "C" int64_t sl_grammar_plain_##suffix(const sl::GrammarArgs* a, T* out) { return sl::plain<T>(a, out); }      \
   extern "C" int64_t sl_grammar_backward_##suffix(const sl::GrammarArgs* a, T* kept, const T* grad, T* d_terms,        \
                                                   T* d_rules, T* d_roots, T* d_spans) {                                \
-    return sl::backward<T>(a, kept, grad, {d_terms, d_rules, d_roots, d_spans});                                       \
+    return sl::backward<T>(a, nullptr, kept, grad, {d_terms, d_rules, d_roots, d_spans});                              \
+  }                                                                                                                    \
+  extern "C" int64_t sl_grammar_value_and_gradient_##suffix(const sl::GrammarArgs* a, T* log_z, T* d_terms,            \
+                                                            T* d_rules, T* d_roots, T* d_spans) {                      \
+    return sl::backward<T>(a, log_z, nullptr, nullptr, {d_terms, d_rules, d_roots, d_spans});                          \
   }                                                                                                                    \
   extern "C" int64_t sl_grammar_second_##suffix(const sl::GrammarArgs* a, const T* weight, const T* v_terms,           \
                                                 const T* v_rules, const T* v_roots, const T* v_spans, T* along,        \

@@ -171,7 +171,8 @@ inline void step_strided(int rows, const T* const* a, const T* e, int64_t size, 
     constexpr int R = decltype(r)::value;
     int64_t c = 0;
     for (; c + 2 * kLanes<T> < cols; c += 3 * kLanes<T>) step_panel<Op, T, R, 3>(a, e + c, size, stride, c, finish);
-    for (; c < cols; c += kLanes<T>) step_panel<Op, T, R, 1>(a, e + c, size, stride, c, finish);
+    if (c + kLanes<T> < cols) step_panel<Op, T, R, 2>(a, e + c, size, stride, c, finish);
+    else if (c < cols) step_panel<Op, T, R, 1>(a, e + c, size, stride, c, finish);
   });
 }
 

@@ -2,7 +2,7 @@
 
 Arguments shared by all, called ``Args`` below: terms (B,N,P), rule_scores (R,) or (B,R), root_scores (NT,), (S,),
 (B,NT) or (B,S), spans (B,N,N,NT) or None, lengths (B,) or None, and of the grammar: its tables, NT, Q and whether it
-is dense. Derivations are charts (B,N,N).
+is dense (1; 2 if it is complete, too). Derivations are charts (B,N,N).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from structlearn.ops._register import operator
 
 ARGS = (
     "Tensor terms, Tensor rules, Tensor roots, Tensor? spans, Tensor? lengths, Tensor tables, SymInt nonterminals,"
-    " SymInt pairs, bool dense"
+    " SymInt pairs, int dense"
 )
 _COUNT = 9  # arguments
 _PACK = struct.Struct("5P13q9P2q").pack  # GrammarArgs of kernels/cpu/grammar.h
@@ -57,9 +57,10 @@ def call(name: str, args: Any, *rest: Tensor | int | None) -> int:
     return int(function(packed, *[x if isinstance(x, int) else 0 if x is None else x.data_ptr() for x in rest]))
 
 
-def unpack(grammar: Any) -> tuple[Tensor, int, int, bool]:
+def unpack(grammar: Any) -> tuple[Tensor, int, int, int]:
     """What the operators take of a :class:`Grammar`."""
-    return grammar.tables, grammar.num_nonterminals, grammar.num_pairs, grammar.dense
+    dense = grammar.dense + (grammar.dense and grammar.complete)
+    return grammar.tables, grammar.num_nonterminals, grammar.num_pairs, dense
 
 
 def _chart(args: Any, *leading: int) -> Tensor:

@@ -19,6 +19,7 @@ from structlearn.ops import _native
 from structlearn.ops import alignment as alignment_ops
 from structlearn.ops import alignment_sum as alignment_sum_ops
 from structlearn.ops import chain as chain_ops
+from structlearn.ops import grammar as grammar_ops
 from structlearn.ops import span_tree as span_tree_ops
 
 Gradient = tuple[Any, ...]  # a tensor, or None, for each argument
@@ -145,3 +146,23 @@ def _alignment_again(grad: Tensor, *args: Any) -> Gradient:
 def alignment_log_partition(*args: Any) -> Tensor:
     """log Z (B,) for the arguments of ``ops/alignment.py``."""
     return log_partition(alignment, _alignment_again, args[:7], args[7:])
+
+
+def grammar(*args: Any) -> tuple[Tensor, Gradient]:
+    """log Z (B,) and d (sum_b log Z_b) / d (terms, rules, roots, spans, lengths, tables)."""
+    log_z = args[0].new_empty(args[0].shape[0])
+    gradient = tuple(None if x is None else _rows_like(x) for x in args[:4])
+    grammar_ops.call("value_and_gradient", args, log_z, *gradient)
+    return log_z, (*gradient, None, None)
+
+
+def _grammar_again(grad: Tensor, *args: Any) -> Gradient:
+    with torch.no_grad():
+        chart = grammar_ops.forward(*args, True)[1]
+    found = grammar_ops.backward(*args, chart, grad)
+    return *found[:3], None if args[3] is None else found[3], None, None
+
+
+def grammar_log_partition(*args: Any) -> Tensor:
+    """log Z (B,) for the arguments of ``ops/grammar.py``."""
+    return log_partition(grammar, _grammar_again, args[:6], args[6:])

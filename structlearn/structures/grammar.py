@@ -25,9 +25,10 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import InfeasibleError, ShapeError
-from structlearn.ops import choose_backend
+from structlearn.ops import choose_backend, value_and_gradient
 from structlearn.ops import grammar as ops
 from structlearn.ops import grammar_gpu as gpu_ops
+from structlearn.ops._register import is_eager
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import charts, checks, cky, grammar_count
 from structlearn.structures.base import (
@@ -265,6 +266,10 @@ class WeightedCFG(Structure):
     def _args(self) -> tuple[Any, ...]:
         return self.terms, self.rule_scores, self.root_scores, self.spans, self.lengths, *ops.unpack(self.grammar)
 
+    @property
+    def _needs_gradient(self) -> bool:
+        return torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
+
     def _filled(self, terms: Tensor, spans: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Terms, rules (1 or B, R), roots (1 or B, S) and spans (B, N, N, NT) with numbers at padded places."""
         g, mask = self.grammar, self.mask
@@ -327,7 +332,7 @@ class WeightedCFG(Structure):
             return self._through_torch_struct.max()
         if self.backend == "triton":
             y, best = gpu_ops.best(*self._args)
-            if not (torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())):
+            if not self._needs_gradient:
                 return best
             return self._scores(y, missing=True).masked_fill(best == NEG_INF, NEG_INF)
         score: Tensor = ops.best_score(*self._args)[1]
@@ -358,8 +363,10 @@ class WeightedCFG(Structure):
         if self.backend == "triton":
             total: Tensor = gpu_ops.forward(*self._args)[0]
             return total
-        keep = torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
-        log_z: Tensor = ops.forward(*self._args, keep)[0]
+        args, keep = self._args, self._needs_gradient
+        if keep and is_eager(self.terms):
+            return value_and_gradient.grammar_log_partition(*args)
+        log_z: Tensor = ops.forward(*args, keep)[0]
         return log_z
 
     def marginals(self) -> GrammarPotentials:
@@ -379,6 +386,12 @@ class WeightedCFG(Structure):
             return found
         results = ops.backward(*self._args, self.terms.new_empty(0), self.terms.new_ones(self.batch_size))
         return GrammarPotentials(results[0], results[1], results[2], None if self.spans is None else results[3])
+
+    def log_partition_and_marginals(self) -> tuple[Tensor, GrammarPotentials]:
+        if self.backend != "cpu" or not is_eager(self.terms):
+            return super().log_partition_and_marginals()
+        log_z, gradient = value_and_gradient.grammar(*self._args)
+        return log_z, GrammarPotentials(*gradient[:4])
 
     def span_marginals(self) -> Tensor:
         """P(nonterminal A is over i..j), (B, N, N, NT); 0 for single words and where padded. Differentiable."""
@@ -409,7 +422,7 @@ class WeightedCFG(Structure):
         """
         check_count("k", k)
         y, scores = ops.kbest(*self._args, k) if self.backend == "cpu" else self._reference_outputs(KMax(k))
-        if torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values()):
+        if self._needs_gradient:
             scores = self._scores(y, missing=True).masked_fill(scores == NEG_INF, NEG_INF)
         return y, scores
 

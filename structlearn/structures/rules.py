@@ -26,7 +26,8 @@ class Grammar:
         preterminals: their names, or how many there are; preterminal p has symbol number NT + p.
 
     Any number of symbols and rules: nothing is stored for triples of symbols that are no rule. ``dense`` tells whether
-    so many triples of nonterminals are rules that the kernels parse by matrix products.
+    so many triples of nonterminals are rules that the kernels parse by matrix products, and ``complete`` whether all
+    triples are rules, in order: rule (A S + l) S + r is A -> l r. Kernels need not look rules up then.
     """
 
     def __init__(
@@ -48,6 +49,8 @@ class Grammar:
         self.tables, self.num_pairs = self._tables()
         keys, order = self._key(self.rules).sort()
         self._sorted_keys = keys, order
+        size = self.num_nonterminals * self.num_symbols**2
+        self.complete = len(keys) == size and bool((order == torch.arange(size)).all())
         inner = int((self.rules[:, 1:] < self.num_nonterminals).all(1).sum())
         self.dense = 1 < self.num_nonterminals <= _DENSE_SYMBOLS and inner >= _DENSE_SHARE * self.num_nonterminals**3
 
