@@ -4,7 +4,7 @@
 // for the parts beside word g and for the words g, g+1, and back, with q the gradient of pair,
 //   dW_s[t][A] += sum_g x_g[t] dL_g[s][A],   dx_g[t] = sum_sA dL_g[s][A] W_s[t][A],
 // where the gradient of what pair sums over u is x_{g+1}[u] q_g[A] and need not be kept.
-// Limited by multiply-adds: this is most of the work up to some 20 words.
+// Limited by multiply-adds; at N=10, NT=30, P=60 they are three quarters of the work.
 #pragma once
 #include "grammar_dense_rules.h"
 #include "products.h"

