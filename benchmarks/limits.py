@@ -1,12 +1,15 @@
 """What grows with the input: peak memory of one call, and time over size."""
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from benchmarks import harness, process
 from benchmarks.harness import Contestant, Effort, Operation
 from benchmarks.quiet import Quiet
+
+# A slope is a difference of two times: with five samples each, it moved by 30 % from run to run.
+SLOPE_SAMPLES = 15
 
 
 @dataclass
@@ -95,8 +98,9 @@ def scaling(
             result.status = f"refused: {difference}"
             return result
         result.extra = process.extra_memory(call, repeats=1)
+        steady = replace(effort, fewest=max(effort.fewest, min(effort.rounds, SLOPE_SAMPLES)))
         for axis, points in axes.items():
-            timings = harness.time_in_turns([contestant.prepare(make()) for _, make in points], effort, quiet)
+            timings = harness.time_in_turns([contestant.prepare(make()) for _, make in points], steady, quiet)
             result.lines[axis] = Line(
                 [size for size, _ in points],
                 [timing.median for timing in timings],
