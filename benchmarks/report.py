@@ -68,17 +68,13 @@ def untaped_bar(text: str, limit: float, rows: Sequence[Row], case: str, rival: 
     return Bar(text, limit, rival.median_ms / ours.median_ms, note=rival.contestant, sure=rival.calm and ours.calm)
 
 
-def floor_of(rows: Sequence[Row], case: str) -> Row | None:
-    """What torch alone takes on `case`."""
-    return next((row for row in rows if row.role == "floor" and row.case == case and row.median_ms), None)
-
-
 def reachable(rows: Sequence[Row], rival: Row | None) -> float | None:
     """How many times the median of torch alone `rival` takes on the same case."""
-    floor = None if rival is None else floor_of(rows, rival.case)
-    if rival is None or floor is None or not rival.median_ms or not floor.median_ms:
+    if rival is None or not rival.median_ms:
         return None
-    return rival.median_ms / floor.median_ms
+    alone = (row.median_ms for row in rows if row.role == "floor" and row.case == rival.case and row.median_ms)
+    floor = next(alone, None)
+    return None if floor is None else rival.median_ms / floor
 
 
 def geometric_mean(values: Iterable[float | None]) -> float | None:
