@@ -66,6 +66,13 @@ struct Backward {
     return true;
   }
 
+  // What step t needs: a_{t-1}, the gradient's place beside it, and w_t.
+  SL_FETCH void fetch(const Row& row, int64_t t, const Tape<T>& tape) const {
+    fetch_row<false>(tape.a(row.slot, t - 1), C);
+    fetch_row<true>(d_unary + (row.b * N + t - 1) * C, C);
+    if (tape.weight) fetch_row<false>(tape.w(row.slot, t), C);
+  }
+
   void last(Row& row) const {
     if (chain.end) {
       weights(chain.end, static_cast<const T*>(nullptr), C, row.beta);
@@ -97,6 +104,7 @@ struct Backward {
   // Rows in `rows` share the matrix. Returns the row that failed, or -1.
   int shared_group(Row* rows, int count, Scratch& s) const {
     s.pairs.reset(C, Cp);
+    const bool far = chain.far();
     int active = 0;
     const T* from[kRows];
     for (int64_t t = rows[0].n - 1;; --t) {
@@ -106,6 +114,8 @@ struct Backward {
       }
       if (t == 0) break;
       for (int r = 0; r < active; ++r) message(rows[r], t, matrix.column_max.data, s), from[r] = rows[r].message;
+      if (far && t > 1)
+        for (int r = 0; r < active; ++r) fetch(rows[r], t - 1, s.tape);
       step<SumProduct, T>(active, from, panels, [&](int r, int64_t p, Vec<T> sum) { store(rows[r].beta + p, sum); });
       for (int r = 0; r < active; ++r) {
         if (!rescale(rows[r]) || !marginal(rows[r], t - 1, s.tape)) return r;

@@ -52,6 +52,13 @@ struct Forward {
     return tape.alpha ? tape.a(slot, t) : s.rows.data + (2 * r + (t & 1)) * Cp;
   }
 
+  // What step t reads and writes.
+  SL_FETCH void fetch(const Row& row, int64_t t, const Tape<T>& tape) const {
+    fetch_row<false>(chain.unary(row.b, t), C);
+    if (tape.alpha) fetch_row<true>(tape.a(row.slot, t), C);
+    if (tape.weight) fetch_row<true>(tape.w(row.slot, t), C);
+  }
+
   void finish(Row& row, int64_t c, Vec<T> sum) const {
     const Vec<T> v = sum * row.scale, a = v * load(row.weight + c);
     row.low = vmin(row.low, sum);
@@ -80,6 +87,7 @@ struct Forward {
     }
     while (active && rows[active - 1].n == 0) --active;
     const int all = active;
+    const bool far = chain.far();
     const T* before[kRows];
     for (int64_t t = 1; active && t < rows[0].n; ++t) {
       while (rows[active - 1].n <= t) --active;
@@ -93,6 +101,7 @@ struct Forward {
         row.now = place(s, tape, r, row.slot, t);
         if (tape.weight) row.weight = tape.w(row.slot, t);
         row.logs += weights(chain.unary(row.b, t), m, C, row.weight);
+        if (far && t + 1 < row.n) fetch(row, t + 1, tape);
       }
       if (chain.shared()) step<SumProduct, T>(active, before, panels, [&](int r, int64_t c, Vec<T> sum) { finish(rows[r], c, sum); });
       else own_step(before[0], s.own, rows[0]);
