@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import os
+import sys
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 # Triton decides at import whether its kernels are compiled or interpreted.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+
+# Where bytecode may not lie beside the sources, it lies apart: else every process that a test starts spends ten
+# seconds on compiling torch and lightning.
+if sys.dont_write_bytecode:
+    sys.dont_write_bytecode = False
+    sys.pycache_prefix = str(Path(__file__).resolve().parents[1] / ".pytest_cache" / "bytecode")
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix
 
 import hypothesis
 import pytest
