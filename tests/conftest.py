@@ -10,6 +10,8 @@ from pathlib import Path
 
 # Triton decides at import whether its kernels are compiled or interpreted.
 os.environ.setdefault("TRITON_INTERPRET", "1")
+# Two workers of two threads each share two cores: a thread that spins while it waits keeps its partner from working.
+os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
 # Where bytecode may not lie beside the sources, it lies apart: else every process that a test starts spends ten
 # seconds on compiling torch and lightning.
