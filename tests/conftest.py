@@ -13,7 +13,7 @@ os.environ.setdefault("TRITON_INTERPRET", "1")
 # Two workers of two threads each share two cores: a thread that spins while it waits keeps its partner from working.
 os.environ.setdefault("OMP_WAIT_POLICY", "passive")
 
-# Where bytecode may not lie beside the sources, it lies apart: else every process that a test starts spends ten
+# Where bytecode may not lie beside the sources, it lies apart: else every process that a test starts spends eight
 # seconds on compiling torch and lightning.
 if sys.dont_write_bytecode:
     sys.dont_write_bytecode = False
