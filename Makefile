@@ -47,8 +47,11 @@ $(VENV)/build-tools: | $(VENV)/bin/python
 	@$(PIP) scikit-build-core cmake ninja
 	@touch $@
 
-# Editable, so Python files need no reinstall; kernels are compiled again when their sources change.
+# Editable, so Python files need no reinstall; kernels are compiled again when their sources change. torch comes first:
+# one small library is compiled for the release that is there.
 $(VENV)/installed-%: pyproject.toml constraints.txt $(KERNELS) | $(VENV)/build-tools
+	@echo "installing torch"
+	@$(PIP) -c constraints.txt torch
 	@echo "compiling the kernels"
 	@$(PIP) --no-build-isolation --no-deps -e .
 	@echo "installing what structlearn[$*] needs"

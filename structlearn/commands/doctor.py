@@ -53,14 +53,15 @@ def _torch_rows() -> list[tuple[str, str, str]]:
         return []
     import torch
 
-    from structlearn.ops import _backends, _native
+    from structlearn.ops import _autograd, _backends, _native
 
     rows = []
     for name in _backends.BACKENDS:
         reason = _backends._missing(name)
         rows.append((f"backend {name}", "works" if reason is None else "not here", reason or ""))
-    slower = _native.missing and f"short inputs take longer: {_native.missing}"
-    rows.append(("direct calls", "not here" if slower else "work", slower or ""))
+    for what, missing in (("direct calls", _native.missing), ("gradients in C++", _autograd.missing)):
+        slower = missing and f"short inputs take longer: {missing}"
+        rows.append((what, "not here" if slower else "work", slower or ""))
     if torch.cuda.is_available():
         rows += [(f"cuda:{i}", torch.cuda.get_device_name(i), "") for i in range(torch.cuda.device_count())]
     else:

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structlearn.ops import _native
+from structlearn.ops import _autograd, _native
 from structlearn.ops import alignment as alignment_ops
 from structlearn.ops import alignment_sum as alignment_sum_ops
 from structlearn.ops import chain as chain_ops
@@ -26,6 +26,8 @@ Gradient = tuple[Any, ...]  # a tensor, or None, for each argument
 
 
 class _LogPartition(torch.autograd.Function):
+    """The node of ``kernels/cpu/autograd.cpp`` in Python, for where that one is absent."""
+
     @staticmethod
     def forward(ctx: Any, how: Any, *tensors: Any) -> Tensor:
         both, ctx.again, ctx.options = how
@@ -69,8 +71,13 @@ def log_partition(
     ``both(*tensors, *options)`` gives log Z and d (sum_b log Z_b) / d tensors, an entry for each of them;
     ``again(grad, *tensors, *options)`` gives d (sum_b grad_b log Z_b) / d tensors, differentiably.
     """
-    log_z: Tensor = _apply((both, again, options), *tensors)
-    return log_z
+    if _autograd.attach is not None:
+        log_z, gradient = both(*tensors, *options)
+        attached = _autograd.attach(log_z, gradient, again, tensors, options)
+        if attached is not None:
+            return attached
+    found: Tensor = _apply((both, again, options), *tensors)
+    return found
 
 
 def _rows_like(x: Tensor) -> Tensor:
