@@ -17,6 +17,8 @@
 
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
 constexpr std::chrono::microseconds kAlert{300};  // what a training step does between two calls, at the least
 
 inline void relax() {
@@ -30,11 +32,11 @@ inline void relax() {
 // Looks at ready() for kAlert at most; whether it became true.
 template <class F>
 bool soon(F&& ready) {
-  const auto until = std::chrono::steady_clock::now() + kAlert;
+  const auto until = Clock::now() + kAlert;
   do {
     for (int i = 0; i < 64; ++i, relax())
       if (ready()) return true;
-  } while (std::chrono::steady_clock::now() < until);
+  } while (Clock::now() < until);
   return false;
 }
 
@@ -52,6 +54,13 @@ struct Job {
 class Pool {
  public:
   bool alert() const { return alert_.load(std::memory_order_relaxed) > 0; }
+
+  // Whether a small job may have workers: those that are alert, or woken ones where jobs follow each other so closely
+  // that they will be alert at the next. Waking them takes the caller as long as a small job gains.
+  bool ready_for_small() {
+    const auto now = Clock::now().time_since_epoch();
+    return now - Clock::duration(last_small_.exchange(now.count(), std::memory_order_relaxed)) < kAlert || alert();
+  }
 
   void run(Job& job, int helpers) {
     grow(helpers);
@@ -113,6 +122,7 @@ class Pool {
   std::atomic<int> active_{0};  // written under the mutex, like the next
   std::atomic<uint64_t> generation_{0};
   std::atomic<int> alert_{0};  // workers that look out for a job
+  std::atomic<Clock::rep> last_small_{0};
 };
 
 // Leaked on purpose: detached workers may outlive static destruction, and a forked child must not
@@ -138,7 +148,7 @@ extern "C" void sl_parallel(int64_t tasks, int threads, bool small, void (*body)
     job.run(0);
     return;
   }
-  if (small && !p->alert()) job.run(0);
+  if (small && !p->ready_for_small()) job.run(0);
   else p->run(job, helpers);
   p->in_use.unlock();
 }
