@@ -7,6 +7,9 @@
 #include "parallel.h"
 
 #include <pthread.h>
+#if defined(__linux__)
+#include <sched.h>
+#endif
 
 #include <atomic>
 #include <chrono>
@@ -64,6 +67,7 @@ class Pool {
 
   void run(Job& job, int helpers) {
     grow(helpers);
+    if (!alert()) keep_off_this_core();
     {
       std::lock_guard<std::mutex> lock(mutex_);
       job_ = &job;
@@ -88,7 +92,25 @@ class Pool {
 
  private:
   void grow(int helpers) {
-    for (; threads_ < helpers; ++threads_) std::thread([this] { work(); }).detach();
+    for (; int(workers_.size()) < helpers; core_ = -1) {
+      std::thread worker([this] { work(); });
+      workers_.push_back(worker.native_handle());
+      worker.detach();
+    }
+  }
+
+  // A sleeping worker is often woken on the core of its caller although another one is idle: either may then wait for
+  // the other until the scheduler looks at them again, longer than most jobs last.
+  void keep_off_this_core() {
+#if defined(__linux__)
+    const int core = sched_getcpu();
+    cpu_set_t allowed;
+    if (core < 0 || core == core_ || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    core_ = core;
+    CPU_CLR(core, &allowed);
+    if (CPU_COUNT(&allowed) == 0) return;
+    for (const pthread_t worker : workers_) pthread_setaffinity_np(worker, sizeof allowed, &allowed);
+#endif
   }
 
   void work() {
@@ -118,7 +140,8 @@ class Pool {
   std::mutex mutex_;
   std::condition_variable wake_, done_;
   Job* job_ = nullptr;
-  int wanted_ = 0, threads_ = 0;
+  int wanted_ = 0, core_ = -1;      // core_: where workers may not run
+  std::vector<pthread_t> workers_;  // they never end
   std::atomic<int> active_{0};  // written under the mutex, like the next
   std::atomic<uint64_t> generation_{0};
   std::atomic<int> alert_{0};  // workers that look out for a job
