@@ -67,7 +67,7 @@ class Pool {
 
   void run(Job& job, int helpers) {
     grow(helpers);
-    if (!alert()) keep_off_this_core();
+    keep_off_this_core();
     {
       std::lock_guard<std::mutex> lock(mutex_);
       job_ = &job;
@@ -100,12 +100,14 @@ class Pool {
   }
 
   // A sleeping worker is often woken on the core of its caller although another one is idle: either may then wait for
-  // the other until the scheduler looks at them again, longer than most jobs last.
+  // the other until the scheduler looks at them again, longer than most jobs last. Many workers mean many cores, of
+  // which one in common is no loss, and a system call for each of them.
   void keep_off_this_core() {
 #if defined(__linux__)
+    constexpr size_t kMany = 8;
     const int core = sched_getcpu();
     cpu_set_t allowed;
-    if (core < 0 || core == core_ || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    if (workers_.size() > kMany || core < 0 || core == core_ || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
     core_ = core;
     CPU_CLR(core, &allowed);
     if (CPU_COUNT(&allowed) == 0) return;
