@@ -107,7 +107,8 @@ class Pool {
     constexpr size_t kMany = 8;
     const int core = sched_getcpu();
     cpu_set_t allowed;
-    if (workers_.size() > kMany || core < 0 || core == core_ || core >= CPU_SETSIZE || sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
+    if (workers_.size() > kMany || core < 0 || core == core_ || core >= CPU_SETSIZE) return;
+    if (sched_getaffinity(0, sizeof allowed, &allowed) != 0) return;
     core_ = core;
     CPU_CLR(core, &allowed);
     if (CPU_COUNT(&allowed) == 0) return;
