@@ -126,17 +126,11 @@ inline int64_t same_back(const T* p, T x) {
 template <class T>
 inline Vec<T> exp_of_score(Vec<T> x) {
 #if defined(__AVX512F__)
-  // As vexp, but scaling by 2^k is an operation of its own here, which underflows by itself; and with coefficients
-  // whose largest error over [-ln2/2, ln2/2], 3e-9, takes Taylor one degree more.
+  // As vexp, but nothing has to be set to 0: the scaling underflows by itself.
   if constexpr (sizeof(T) == 4) {
-    using K = ExpConst<T>;
-    const T magic = 0x1.8p23f;
     const Vec<T> bounded = vmax(splat<T>(-200), x);
-    const Vec<T> shifted = bounded * T(1.44269504088896340736) + magic, k = shifted - magic;
-    const Vec<T> r = (bounded - k * K::ln2_hi) - k * K::ln2_lo;
-    Vec<T> p = splat<T>(0.00138145394f);
-    for (T c : {0.00836874545f, 0.041668389f, 0.166665211f, 0.49999994f, 1.0f, 1.0f}) p = p * r + c;
-    return (Vec<T>)_mm512_scalef_ps((__m512)p, (__m512)k);
+    const Vec<T> k = (bounded * T(1.44269504088896340736) + kRounding<T>) - kRounding<T>;
+    return scalef(exp_fraction<T>(bounded, k), k);
   }
 #endif
   return vexp<T>(vmin(x, splat<T>(kLargest<T>)));

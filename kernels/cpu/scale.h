@@ -12,24 +12,22 @@ template <class T>
 constexpr T kZeroExponent = T(-1e30);
 
 // m * 2^e for whole e <= 100; 0 where the result would be subnormal or smaller.
-#if defined(__AVX512F__)
-inline Vec<float> scale2(Vec<float> m, Vec<float> e) { return (Vec<float>)_mm512_scalef_ps((__m512)m, (__m512)e); }
-inline Vec<double> scale2(Vec<double> m, Vec<double> e) { return (Vec<double>)_mm512_scalef_pd((__m512d)m, (__m512d)e); }
-#else
 template <class V>
 inline V scale2(V m, V e) {
+#if defined(__AVX512F__)
+  return scalef(m, e);
+#else
   using T = std::decay_t<decltype(m[0])>;
   using K = ExpConst<T>;
-  const T magic = T(3) * T(int64_t(1) << (K::shift - 1));
-  const V shifted = vmax(e, splat<T>(T(-K::bias))) + magic;
+  const V shifted = vmax(e, splat<T>(T(-K::bias))) + kRounding<T>;
   IVec<T> bits;
   std::memcpy(&bits, &shifted, sizeof bits);
   bits = (bits + K::bias) << K::shift;
   V power;
   std::memcpy(&power, &bits, sizeof power);
   return m * power;
-}
 #endif
+}
 
 // (m, e) with m >= 0 a normal number or 0: m into [1, 2), or (0, kZeroExponent).
 template <class T>
@@ -60,20 +58,15 @@ inline void normalise(Vec<T>& m, Vec<T>& e) {
 template <class T>
 constexpr T kWidest = sizeof(T) == 4 ? T(2.5e6) : T(1e15);
 
-// exp(x) 2^-K for whole K not below the largest exponent of the sum by more than 100; 0 for x below
-// -kWidest. Scaling by a power of two after the reduction costs no precision, unlike exp(x - max).
+// exp(x) 2^-K for whole K not below the largest exponent of the sum by more than 100; 0 for x far below -kWidest.
+// Scaling by a power of two after the reduction costs no precision, unlike exp(x - max).
 template <class T>
 inline Vec<T> exp_scaled(Vec<T> x, Vec<T> K) {
-  using C = ExpConst<T>;
-  const T magic = T(3) * T(int64_t(1) << (C::shift - 1));
-  const Vec<T> clamped = vmax(x, splat<T>(-kWidest<T>));
-  const Vec<T> k = (clamped * T(1.44269504088896340736) + magic) - magic;
-  const Vec<T> r = (clamped - k * C::ln2_hi) - k * C::ln2_lo;
-  Vec<T> p = splat<T>(T(kInverseFactorial[C::degree]));
-#pragma GCC unroll 16
-  for (int i = C::degree - 1; i >= 0; --i) p = p * r + T(kInverseFactorial[i]);
-  const Vec<T> scaled = scale2(p, k - K);
-  return x > -kWidest<T> ? scaled : Vec<T>{};
+  // So far below kWidest that 2^-K cannot lift it into view, and still within what kRounding rounds.
+  constexpr T lowest = T(-1.15) * kWidest<T>;
+  const Vec<T> clamped = vmax(x, splat<T>(lowest));
+  const Vec<T> k = (clamped * T(1.44269504088896340736) + kRounding<T>) - kRounding<T>;
+  return scale2(exp_fraction<T>(clamped, k), k - K);
 }
 
 // The same numbers one at a time.
