@@ -57,7 +57,7 @@ def lengths(B: int, N: int) -> tuple[int, ...]:
 
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("per_position", [False, True])
-@pytest.mark.parametrize("C", [1, 2, 7, 8, 9, 15, 16, 17, 24, 31, 33, 48, 49, 64, 65, 70])
+@pytest.mark.parametrize("C", [1, 2, 7, 8, 9, 15, 16, 17, 18, 24, 31, 33, 36, 48, 49, 51, 64, 65, 70])
 def test_every_vector_edge_and_row_block(C: int, per_position: bool, dtype: torch.dtype) -> None:
     case = ChainCase(
         "sizes",

@@ -11,6 +11,7 @@
 #pragma once
 #include "chain_forward.h"
 #include "outer.h"
+#include "transpose.h"
 
 namespace sl {
 
@@ -26,7 +27,10 @@ struct Backward {
   Backward(const Chain<T>& chain_, const ScaledMatrix<T>& matrix_, const T* grad_, T* d_unary_, T* d_transition_)
       : chain(chain_), N(chain.N), C(chain.C), Cp(chain.Cp), grad(grad_), d_unary(d_unary_), d_transition(d_transition_), matrix(matrix_) {
     if (!chain.shared()) return;
-    panels.pack(C, C, T(0), [&](int64_t c, int64_t p) { return matrix.row(p, Cp)[c]; });
+    RawBuffer<T> turned;
+    turned.resize(C * Cp);
+    transpose(C, C, matrix.entries.data, Cp, turned.data, Cp);
+    panels.pack(C, C, T(0), turned.data, Cp);
   }
 
   struct Scratch {
@@ -48,21 +52,28 @@ struct Backward {
   struct Row {
     int64_t b, n, slot;
     T *beta, *message;  // b_t (padded with 0) and x_t
+    T scale;            // by which b_t is still to be multiplied
     T inverse;          // g / sum_c a_t[c] b_t[c]
   };
 
   T weight_of(int64_t b) const { return grad ? grad[b] : T(1); }
 
-  // Writes the row's unary gradient at t; false if the row must be done in log space.
+  // Multiplies b_t by row.scale and writes the row's unary gradient at t; false if the row must be done in log space.
   bool marginal(Row& row, int64_t t, const Tape<T>& tape) const {
-    const T *at = tape.a(row.slot, t), *beta = row.beta;
+    const int64_t size = C;
+    const T *at = tape.a(row.slot, t), scale = row.scale;
+    T* beta = row.beta;
     Vec<T> sum{};
-    for (int64_t c = 0; c < C; c += kLanes<T>) sum += load_row(at, c, C, T(0)) * load(beta + c);
+    for (int64_t c = 0; c < size; c += kLanes<T>) {
+      const Vec<T> b = load(beta + c) * scale;
+      store(beta + c, b);
+      sum += load_row(at, c, size, T(0)) * b;
+    }
     const T total = hsum(sum);
     if (!(total >= kSafe<T>)) return false;
-    row.inverse = weight_of(row.b) / total;
-    T* out = d_unary + (row.b * N + t) * C;
-    for (int64_t c = 0; c < C; c += kLanes<T>) store_row(out, c, C, load_row(at, c, C, T(0)) * load(beta + c) * row.inverse);
+    const T inverse = row.inverse = weight_of(row.b) / total;
+    T* out = d_unary + (row.b * N + t) * size;
+    for (int64_t c = 0; c < size; c += kLanes<T>) store_row(out, c, size, load_row(at, c, size, T(0)) * load(beta + c) * inverse);
     return true;
   }
 
@@ -74,6 +85,7 @@ struct Backward {
   }
 
   void last(Row& row) const {
+    row.scale = 1;
     if (chain.end) {
       weights(chain.end, static_cast<const T*>(nullptr), C, row.beta);
     } else {
@@ -85,20 +97,30 @@ struct Backward {
   void message(Row& row, int64_t t, const T* m, Scratch& s) const {
     const T* weight = s.tape.weight ? s.tape.w(row.slot, t) : s.weight;
     if (!s.tape.weight) weights(chain.unary(row.b, t), m, C, s.weight);
-    for (int64_t c = 0; c < C; c += kLanes<T>) store(row.message + c, load(weight + c) * load(row.beta + c));
+    const int64_t size = C;
+    const T* beta = row.beta;
+    T* out = row.message;
+    for (int64_t c = 0; c < size; c += kLanes<T>) store(out + c, load(weight + c) * load(beta + c));
   }
 
-  // After b~ = E x_t stands in row.beta: brings its largest entry into [1, 2). False as above.
+  // After b~ = E x_t stands in row.beta: the scale that brings its largest entry into [1, 2). False as above.
   bool rescale(Row& row) const {
+    const int64_t size = C;
+    const T* beta = row.beta;
     Vec<T> high{};
-    for (int64_t c = 0; c < C; c += kLanes<T>) high = vmax(high, load(row.beta + c));
+    for (int64_t c = 0; c < size; c += kLanes<T>) high = vmax(high, load(beta + c));
     const T top = hmax(high);
     if (!(top >= kSafe<T>)) return false;
     int64_t ignored = 0;
-    const T scale = take_exponent(top, &ignored);
-    for (int64_t c = 0; c < C; c += kLanes<T>) store(row.beta + c, load(row.beta + c) * scale);
-    for (int64_t c = 0; c < C; c += kLanes<T>) store(row.message + c, load(row.message + c) * scale);
+    row.scale = take_exponent(top, &ignored);
     return true;
+  }
+
+  // x_t / sum_p a_{t-1}[p] (sum_c E[p][c] x_t[c]), times the weight of the row.
+  void share(const Row& row, T* right) const {
+    const int64_t size = C;
+    const T *message = row.message, scale = row.scale, inverse = row.inverse;
+    for (int64_t c = 0; c < size; c += kLanes<T>) store(right + c, load(message + c) * scale * inverse);
   }
 
   // Rows in `rows` share the matrix. Returns the row that failed, or -1.
@@ -119,8 +141,7 @@ struct Backward {
       step<SumProduct, T>(active, from, panels, [&](int r, int64_t p, Vec<T> sum) { store(rows[r].beta + p, sum); });
       for (int r = 0; r < active; ++r) {
         if (!rescale(rows[r]) || !marginal(rows[r], t - 1, s.tape)) return r;
-        T* right = s.pairs.push(s.tape.a(rows[r].slot, t - 1));
-        for (int64_t c = 0; c < C; c += kLanes<T>) store(right + c, load(rows[r].message + c) * rows[r].inverse);
+        share(rows[r], s.pairs.push(s.tape.a(rows[r].slot, t - 1)));
       }
     }
     s.pairs.flush();
@@ -144,7 +165,7 @@ struct Backward {
       for (int64_t p = 0; p < C; ++p) {
         const T left = s.tape.a(row.slot, t - 1)[p] * row.inverse;
         for (int64_t c = 0; c < C; c += kLanes<T>)
-          store_row(out + p * C, c, C, load(s.own.row(p, Cp) + c) * load(row.message + c) * left);
+          store_row(out + p * C, c, C, load(s.own.row(p, Cp) + c) * (load(row.message + c) * row.scale) * left);
       }
     }
     return true;
@@ -165,7 +186,7 @@ struct Backward {
         careful(b);
         continue;
       }
-      rows[count] = {b, n, slot, s.beta + count * Cp, s.message + count * Cp, T(0)};
+      rows[count] = {b, n, slot, s.beta + count * Cp, s.message + count * Cp, T(1), T(0)};
       std::fill(d_unary + (b * N + n) * C, d_unary + (b + 1) * N * C, T(0));
       if (!chain.shared() && N > 1) std::fill(d_transition + (b * (N - 1) + n - 1) * C * C, d_transition + (b + 1) * (N - 1) * C * C, T(0));
       ++count;
@@ -191,8 +212,11 @@ struct Backward {
     if (!chain.shared()) return;
     T* out = sums.transition.data() + chunk * C * C;
     for (int64_t p = 0; p < C; ++p)
-      for (int64_t c = 0; c < C; ++c)
-        if (matrix.column_max.data[c] > kNegInf<T>) out[p * C + c] += s.sum.data[p * Cp + c] * matrix.row(p, Cp)[c];
+      for (int64_t c = 0; c < C; c += kLanes<T>) {
+        const Vec<T> part = load(s.sum.data + p * Cp + c) * load(matrix.row(p, Cp) + c);
+        const Vec<T> allowed = load(matrix.column_max.data + c) > kNegInf<T> ? part : Vec<T>{};
+        store_row(out + p * C, c, C, load_row(out + p * C, c, C, T(0)) + allowed);
+      }
   }
 };
 

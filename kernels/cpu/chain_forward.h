@@ -30,7 +30,7 @@ struct Forward {
   Forward(const ChainArgs& args, T* log_z_) : chain(args), N(args.N), C(args.C), Cp(chain.Cp), log_z(log_z_) {
     if (!chain.shared()) return;
     matrix.set(chain.transition(0, 0), C);
-    panels.pack(C, C, T(1), [&](int64_t p, int64_t c) { return matrix.row(p, Cp)[c]; });
+    panels.pack(C, C, T(1), matrix.entries.data, Cp);
   }
 
   // What one worker keeps between groups.

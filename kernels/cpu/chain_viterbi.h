@@ -13,6 +13,7 @@
 #include <optional>
 
 #include "chain_viterbi_lanes.h"
+#include "transpose.h"
 
 namespace sl {
 
@@ -43,10 +44,9 @@ struct Viterbi {
     if (packed) return;
     packed = true;
     const T* t = chain.transition(0, 0);
-    forward.pack(C, C, kNegInf<T>, [&](int64_t p, int64_t c) { return t[p * C + c]; });
+    forward.pack(C, C, kNegInf<T>, t, C);
     into.resize(C * Cp);
-    for (int64_t c = 0; c < C; ++c)
-      for (int64_t p = 0; p < Cp; ++p) into.data[c * Cp + p] = p < C ? t[p * C + c] : T(0);
+    transpose(C, C, t, C, into.data, Cp);
   }
 
   // How many rows one call of decode takes.

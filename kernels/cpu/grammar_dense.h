@@ -98,15 +98,6 @@ inline void add_product(int64_t depth, const T* x, T scale, const T* matrix, int
   }
 }
 
-struct DenseMaxPlus : MaxPlus {
-  template <class T>
-  static Vec<T> join(Vec<T> a, Vec<T> b) { return vmax(a, b); }
-};
-struct DenseSumProduct : SumProduct {
-  template <class T>
-  static Vec<T> join(Vec<T> a, Vec<T> b) { return a + b; }
-};
-
 // The matrices L_i and R_i of `words` words from their weights, both [word][symbol][A].
 template <class Op, class T>
 inline void word_matrices(const DenseRules<T>& w, int64_t words, const T* const* weights, T* left, T* right) {

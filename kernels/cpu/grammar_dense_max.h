@@ -15,7 +15,7 @@ struct DenseMaxRules {
     w.fill(kNegInf<T>);
     const T* rules = cfg.rules(b);
     w.for_rules(cfg.args, [&](int64_t rule, int64_t l, int64_t r, int64_t a) { w.row(l, r)[a] = rules[rule]; });
-    panels.pack(w.NT * w.NT, w.NT, kNegInf<T>, [&](int64_t p, int64_t a) { return w.inner.data[p * w.C + a]; });
+    panels.pack(w.NT * w.NT, w.NT, kNegInf<T>, w.inner.data, w.C);
   }
 };
 
@@ -34,7 +34,7 @@ class DenseMax {
     left_.resize(n * w_.S * C), right_.resize(n * w_.NT * C);
     weights_.resize(n);
     for (int64_t i = 0; i < n; ++i) weights_[i] = cfg_.terms(b, i);
-    word_matrices<DenseMaxPlus>(w_, n, weights_.data(), left_.data, right_.data);
+    word_matrices<MaxPlus>(w_, n, weights_.data(), left_.data, right_.data);
     for (int64_t w = 2; w <= n; ++w)
       for (int64_t i = 0; i + w <= n; i += kRows) block(w, i, int(std::min<int64_t>(kRows, n - w + 1 - i)));
     return root(y);
@@ -51,7 +51,7 @@ class DenseMax {
   }
   void cut_max(int64_t i, int64_t j, T* X) {
     parts(i, j);
-    outer<DenseMaxPlus, T>(w_.NT, int64_t(parts_[0].size()), parts_[0].data(), parts_[1].data(), X);
+    outer<MaxPlus, T>(w_.NT, int64_t(parts_[0].size()), parts_[0].data(), parts_[1].data(), X);
   }
 
   void block(int64_t w, int64_t i0, int rows) {
@@ -61,10 +61,10 @@ class DenseMax {
       T* out = cell(i, j);
       std::fill_n(out, C, kNegInf<T>);
       if (w == 2) {
-        add_product<DenseMaxPlus>(w_.P, cfg_.terms(b_, j), T(0), word_left(i) + NT * C, C, out);
+        add_product<MaxPlus>(w_.P, cfg_.terms(b_, j), T(0), word_left(i) + NT * C, C, out);
       } else {
-        add_product<DenseMaxPlus>(NT, cell(i + 1, j), T(0), word_left(i), C, out);
-        add_product<DenseMaxPlus>(NT, cell(i, j - 1), T(0), word_right(j), C, out);
+        add_product<MaxPlus>(NT, cell(i + 1, j), T(0), word_left(i), C, out);
+        add_product<MaxPlus>(NT, cell(i, j - 1), T(0), word_right(j), C, out);
       }
     }
     if (w >= 4) {
@@ -74,7 +74,7 @@ class DenseMax {
         X[r] = X_.data + r * NT * NT, out[r] = cell(i0 + r, i0 + r + w - 1);
         cut_max(i0 + r, i0 + r + w - 1, X_.data + r * NT * NT);
       }
-      step<DenseMaxPlus, T>(rows, X, panels_, [&](int r, int64_t c, Vec<T> best) { store(out[r] + c, vmax(best, load(out[r] + c))); });
+      step<MaxPlus, T>(rows, X, panels_, [&](int r, int64_t c, Vec<T> best) { store(out[r] + c, vmax(best, load(out[r] + c))); });
     }
     for (int r = 0; r < rows; ++r)
       if (const T* spans = cfg_.spans(b_, i0 + r, i0 + r + w - 1))

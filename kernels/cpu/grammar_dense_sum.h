@@ -134,12 +134,12 @@ class DenseSum {
         std::copy_n(words_.pair(first_ + i), C, out[r]);
       } else {
         std::fill_n(out[r], C, T(0));
-        add_product<DenseSumProduct>(NT, cell(i + 1, j), scales[r].left, word_left(i), C, out[r]);
-        add_product<DenseSumProduct>(NT, cell(i, j - 1), scales[r].right, word_right(j), C, out[r]);
-        outer<DenseSumProduct, T>(NT, int64_t(parts_[0].size()), parts_[0].data(), parts_[1].data(), X_.data + r * NT * NT);
+        add_product<SumProduct>(NT, cell(i + 1, j), scales[r].left, word_left(i), C, out[r]);
+        add_product<SumProduct>(NT, cell(i, j - 1), scales[r].right, word_right(j), C, out[r]);
+        outer<SumProduct, T>(NT, int64_t(parts_[0].size()), parts_[0].data(), parts_[1].data(), X_.data + r * NT * NT);
       }
     }
-    if (w >= 4) step_strided<DenseSumProduct, T>(rows, X, w_.inner.data, NT * NT, C, C, [&](int r, int64_t c, Vec<T> x) { store(out[r] + c, x + load(out[r] + c)); });
+    if (w >= 4) step_strided<SumProduct, T>(rows, X, w_.inner.data, NT * NT, C, C, [&](int r, int64_t c, Vec<T> x) { store(out[r] + c, x + load(out[r] + c)); });
     for (int r = 0; r < rows; ++r)
       if (!close(i0 + r, i0 + r + w - 1, scales[r].E)) return false;
     return true;
@@ -192,7 +192,7 @@ class DenseSum {
       q[r] = mine;
     }
     if (w >= 4)
-      step_strided<DenseSumProduct, T>(rows, q, rules_.inner_turned.data, NT, rules_.inner_step(), NT * NT, [&](int r, int64_t c, Vec<T> x) { store(dX_.data + r * pitch() + c, x); });
+      step_strided<SumProduct, T>(rows, q, rules_.inner_turned.data, NT, rules_.inner_step(), NT * NT, [&](int r, int64_t c, Vec<T> x) { store(dX_.data + r * pitch() + c, x); });
     for (int r = 0; r < rows; ++r) spread_cell(i0 + r, i0 + r + w - 1, q[r], dX_.data + r * pitch(), X_.data + (used_ + r) * pitch());
     if (w >= 4) used_ += rows;
   }
@@ -208,15 +208,15 @@ class DenseSum {
     beside(cell(i, j - 1), s.right, right_flat_.data + j * NT * C, q, adjoint(i, j - 1), words_.d_right(first_ + j));
     if (j < i + 3) return;
     const int64_t cuts = int64_t(parts_[0].size());
-    outer<DenseSumProduct, T>(NT, cuts, parts_[0].data(), parts_[1].data(), X);
+    outer<SumProduct, T>(NT, cuts, parts_[0].data(), parts_[1].data(), X);
     transpose(NT, NT, dX, NT, turned_.data, C);
     for (int64_t m = 0; m < cuts; m += kRows) {
       const int some = int(std::min<int64_t>(kRows, cuts - m));
-      step_strided<DenseSumProduct, T>(some, parts_[0].data() + m, dX, NT, NT, NT, [&](int r, int64_t c, Vec<T> x) {
+      step_strided<SumProduct, T>(some, parts_[0].data() + m, dX, NT, NT, NT, [&](int r, int64_t c, Vec<T> x) {
         T* to = adjoint(i + 2 + m + r, j);
         store_row(to, c, NT, load_row(to, c, NT, T(0)) + x);
       });
-      step_strided<DenseSumProduct, T>(some, parts_[1].data() + m, turned_.data, NT, C, NT, [&](int r, int64_t c, Vec<T> x) {
+      step_strided<SumProduct, T>(some, parts_[1].data() + m, turned_.data, NT, C, NT, [&](int r, int64_t c, Vec<T> x) {
         T* to = adjoint(i, i + 1 + m + r);
         store_row(to, c, NT, load_row(to, c, NT, T(0)) + x * factors_[m + r]);
       });
@@ -225,7 +225,7 @@ class DenseSum {
   // A part beside a word: x its cell, flat the word's matrix with rows for parents.
   void beside(const T* x, T factor, const T* flat, const T* q, T* adjoint, T* d) {
     const int64_t NT = w_.NT, C = w_.C;
-    add_product<DenseSumProduct>(NT, q, factor, flat, C, adjoint);
+    add_product<SumProduct>(NT, q, factor, flat, C, adjoint);
     for (int64_t r = 0; r < NT; ++r) {
       const T weight = factor * x[r];
       for (int64_t c = 0; c < C; c += kLanes<T>) store(d + r * C + c, load(d + r * C + c) + load(q + c) * weight);

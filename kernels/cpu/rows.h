@@ -19,17 +19,22 @@ constexpr int kRows = 8, kPanel = 3;
 constexpr int kRows = 4, kPanel = 3;
 #endif
 
+// a is one number for all lanes, or a vector.
 struct MaxPlus {
   template <class T>
   static Vec<T> zero() { return splat<T>(kNegInf<T>); }
   template <class T>
-  static Vec<T> accumulate(Vec<T> acc, T a, Vec<T> e) { return vmax(acc, e + a); }
+  static Vec<T> join(Vec<T> a, Vec<T> b) { return vmax(a, b); }
+  template <class T, class A>
+  static Vec<T> accumulate(Vec<T> acc, A a, Vec<T> e) { return vmax(acc, e + a); }
 };
 struct SumProduct {
   template <class T>
   static Vec<T> zero() { return Vec<T>{}; }
   template <class T>
-  static Vec<T> accumulate(Vec<T> acc, T a, Vec<T> e) { return acc + e * a; }
+  static Vec<T> join(Vec<T> a, Vec<T> b) { return a + b; }
+  template <class T, class A>
+  static Vec<T> accumulate(Vec<T> acc, A a, Vec<T> e) { return acc + e * a; }
 };
 
 template <class T>
@@ -78,29 +83,45 @@ class KeptBuffer {
   }
 };
 
+// Of a matrix with `cols` columns, how many rows share a vector in the columns past the last whole vector: 4 if those
+// are at most a quarter of a vector, 2 if at most half, so that 50 columns cost 52 and not 64. 1: the last vector of a
+// row is like the others.
+template <class T>
+constexpr int64_t rows_in_tail([[maybe_unused]] int64_t cols) {
+#if defined(__AVX512F__)
+  const int64_t rest = cols % kLanes<T>;
+  if (sizeof(T) == 4 && cols > kLanes<T> && rest) return rest <= kLanes<T> / 4 ? 4 : rest <= kLanes<T> / 2 ? 2 : 1;
+#endif
+  return 1;
+}
+
 // A (C, C) matrix cut into panels of at most kPanel vectors of columns; inside a panel row p is
-// contiguous, so a step streams through it.
+// contiguous, so a step streams through it. After the panels comes the tail, if any.
 template <class T>
 struct Panels {
   int64_t rows = 0, cols = 0, vectors = 0, count = 0;
+  int64_t tail = 1;  // rows_in_tail
+  T fill = 0;
   RawBuffer<T> buffer;
 
   int64_t first(int64_t i) const { return i * (vectors / count) + std::min(i, vectors % count); }
   int width(int64_t i) const { return int(first(i + 1) - first(i)); }
   const T* panel(int64_t i) const { return buffer.data + first(i) * kLanes<T> * rows; }
 
-  // entry(p, c) gives E[p][c]; columns past the end are `fill`.
-  template <class F>
-  void pack(int64_t rows_, int64_t cols_, T fill, F&& entry) {
-    rows = rows_;
-    cols = cols_;
-    vectors = padded<T>(cols) / kLanes<T>;
+  // Row p of the matrix stands at e + p * stride; columns past the end are `fill`.
+  void pack(int64_t rows_, int64_t cols_, T fill_, const T* e, int64_t stride) {
+    rows = rows_, cols = cols_, fill = fill_;
+    tail = rows_in_tail<T>(cols);
+    vectors = tail > 1 ? cols / kLanes<T> : padded<T>(cols) / kLanes<T>;
     count = (vectors + kPanel - 1) / kPanel;
-    buffer.resize(vectors * kLanes<T> * rows);
+    const int64_t in_tail = tail > 1 ? (rows + 3) / 4 * 4 : 0;
+    buffer.resize((vectors * rows + in_tail / tail) * kLanes<T>);
     T* out = buffer.data;
     for (int64_t i = 0; i < count; ++i)
       for (int64_t p = 0; p < rows; ++p)
-        for (int64_t c = first(i) * kLanes<T>; c < first(i + 1) * kLanes<T>; ++c) *out++ = c < cols ? entry(p, c) : fill;
+        for (int64_t v = first(i); v < first(i + 1); ++v, out += kLanes<T>) store(out, load_row(e + p * stride, v * kLanes<T>, cols, fill));
+    for (int64_t p = 0; p < in_tail; ++p)
+      for (int64_t c = vectors * kLanes<T>; c < vectors * kLanes<T> + kLanes<T> / tail; ++c) *out++ = p < rows && c < cols ? e[p * stride + c] : fill;
   }
 };
 
@@ -128,8 +149,55 @@ inline void step_panel(const T* const* a, const T* panel, int64_t size, int64_t 
     for (int v = 0; v < NV; ++v) finish(r, c0 + v * kLanes<T>, acc[r][v]);
 }
 
+#if defined(__AVX512F__)
+// The columns of the tail, four rows p at a time: G of them in each vector. A row of `a` is not read past its end.
+template <class Op, int G, int R, class F>
+inline void step_tail(const float* const* a, const Panels<float>& e, F&& finish) {
+  constexpr int kVectors = 4 / G, kWidth = 16 / G;
+  __m512i pick[kVectors];
+  for (int v = 0; v < kVectors; ++v) {
+    alignas(64) int32_t row[16];
+    for (int j = 0; j < 16; ++j) row[j] = v * G + j / kWidth;
+    pick[v] = _mm512_load_si512(row);
+  }
+  Vec<float> acc[R];
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) acc[r] = Op::template zero<float>();
+  const float* matrix = e.panel(e.count);
+  const auto four = [&](int64_t p, const auto& read) {
+    Vec<float> x[kVectors];
+#pragma GCC unroll 2
+    for (int v = 0; v < kVectors; ++v) x[v] = load(matrix + p * kWidth + v * 16);
+#pragma GCC unroll 8
+    for (int r = 0; r < R; ++r) {
+      const __m512 spread = _mm512_broadcast_f32x4(read(a[r] + p));
+#pragma GCC unroll 2
+      for (int v = 0; v < kVectors; ++v) acc[r] = Op::template accumulate<float>(acc[r], (Vec<float>)_mm512_permutevar_ps(spread, pick[v]), x[v]);
+    }
+  };
+  const int64_t whole = e.rows & ~int64_t(3);
+  for (int64_t p = 0; p < whole; p += 4) four(p, [](const float* x) { return _mm_loadu_ps(x); });
+  if (whole < e.rows) four(whole, [&](const float* x) { return _mm_maskz_loadu_ps(__mmask8((1 << (e.rows & 3)) - 1), x); });
+  const int64_t c0 = e.vectors * 16;
+  const __mmask16 valid = __mmask16((1u << (e.cols - c0)) - 1);
+#pragma GCC unroll 8
+  for (int r = 0; r < R; ++r) {
+    const auto swapped = [](Vec<float> x, auto order) { return (Vec<float>)_mm512_shuffle_f32x4((__m512)x, (__m512)x, decltype(order)::value); };
+    acc[r] = Op::template join<float>(acc[r], swapped(acc[r], std::integral_constant<int, 0x4e>()));
+    if (G == 4) acc[r] = Op::template join<float>(acc[r], swapped(acc[r], std::integral_constant<int, 0xb1>()));
+    finish(r, c0, (Vec<float>)_mm512_mask_mov_ps(_mm512_set1_ps(e.fill), valid, (__m512)acc[r]));
+  }
+}
+#endif
+
 template <class Op, class T, int R, class F>
 inline void step_rows(const T* const* a, const Panels<T>& e, F&& finish) {
+#if defined(__AVX512F__)
+  if constexpr (sizeof(T) == 4) {
+    if (e.tail == 4) step_tail<Op, 4, R>(a, e, finish);
+    else if (e.tail == 2) step_tail<Op, 2, R>(a, e, finish);
+  }
+#endif
   for (int64_t i = 0; i < e.count; ++i) {
     const int64_t c0 = e.first(i) * kLanes<T>;
     switch (e.width(i)) {

@@ -6,6 +6,7 @@
 #include "pages.h"
 #include "semimarkov_log.h"
 #include "semimarkov_scaled.h"
+#include "transpose.h"
 
 namespace sl {
 namespace {
@@ -24,7 +25,10 @@ struct Backward {
       : semi(args), N(args.N), W(args.W), C(args.C), Cp(semi.Cp), ring(ring_size(std::min(W, N) + 1)), state{values, scales, N, C}, grad(grad_), d_segments(d_segments_), d_transition(d_transition_) {
     if (!semi.shared()) return;
     matrix.set(semi.transition(0, 1), C);
-    panels.pack(C, C, T(0), [&](int64_t c, int64_t p) { return matrix.row(p, Cp)[c]; });
+    RawBuffer<T> turned;
+    turned.resize(C * Cp);
+    transpose(C, C, matrix.entries.data, Cp, turned.data, Cp);
+    panels.pack(C, C, T(0), turned.data, Cp);
   }
 
   struct Scratch {

@@ -19,7 +19,7 @@ struct Forward {
       : semi(args), N(args.N), W(args.W), C(args.C), Cp(semi.Cp), ring(ring_size(std::min(W, N))), log_z(log_z_), state{values, scales, N, C} {
     if (!semi.shared()) return;
     matrix.set(semi.transition(0, 1), C);
-    panels.pack(C, C, T(1), [&](int64_t p, int64_t c) { return matrix.row(p, Cp)[c]; });
+    panels.pack(C, C, T(1), matrix.entries.data, Cp);
   }
 
   // What one worker keeps between groups.

@@ -6,6 +6,7 @@
 // from the same two addends, which gives the same bits and the lowest index on ties. Limited by
 // reading the segments from memory once they exceed the caches, by add/max throughput before.
 #include "semimarkov.h"
+#include "transpose.h"
 
 namespace sl {
 namespace {
@@ -24,10 +25,9 @@ struct Viterbi {
       : semi(args), N(args.N), W(args.W), C(args.C), Cp(semi.Cp), codes(codes_), scores(scores_), charts(semi.workers()) {
     if (!semi.shared()) return;
     const T* t = semi.transition(0, 1);
-    forward.pack(C, C, kNegInf<T>, [&](int64_t p, int64_t c) { return t[p * C + c]; });
+    forward.pack(C, C, kNegInf<T>, t, C);
     into.resize(C * Cp);
-    for (int64_t c = 0; c < C; ++c)
-      for (int64_t p = 0; p < Cp; ++p) into.data[c * Cp + p] = p < C ? t[p * C + c] : T(0);
+    transpose(C, C, t, C, into.data, Cp);
   }
 
   // b_t to all ends; a_{t+W} has not been touched before, nor any end when t = 0.

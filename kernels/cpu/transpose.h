@@ -62,15 +62,15 @@ inline void transpose(V* v) {
   }
 }
 
-// to[c][r] = from[r][c] for rows x cols entries, rows `from_step` and `to_step` apart and readable and writable up
-// to whole vectors; the rest of the last vectors of `to` is 0.
+// to[c][r] = from[r][c] for rows x cols entries, rows `from_step` and `to_step` apart; the rest of the last vectors of
+// `to`, which must be writable, is 0.
 template <class T>
 inline void transpose(int64_t rows, int64_t cols, const T* from, int64_t from_step, T* to, int64_t to_step) {
   constexpr int L = kLanes<T>;
   for (int64_t c = 0; c < cols; c += L)
     for (int64_t r = 0; r < rows; r += L) {
       Vec<T> v[L];
-      for (int k = 0; k < L; ++k) v[k] = r + k < rows ? load(from + (r + k) * from_step + c) : Vec<T>{};
+      for (int k = 0; k < L; ++k) v[k] = r + k < rows ? load_row(from + (r + k) * from_step, c, cols, T(0)) : Vec<T>{};
       transpose(v);
       for (int k = 0; k < L && c + k < cols; ++k) store(to + (c + k) * to_step + r, v[k]);
     }
