@@ -112,11 +112,15 @@ struct Viterbi {
 
     for (int r = 0; r < active; ++r) first(rows[r], at(r, 0)), lower(rows[r], 0, at(r, 0));
     const int all = active;
+    const bool far = chain.far();
     for (int64_t t = 1; t < longest; ++t) {
       while (chain.length(rows[active - 1]) <= t) --active;
       const T *a[kRows], *u[kRows];
       T* out[kRows];
-      for (int r = 0; r < active; ++r) a[r] = at(r, t - 1), u[r] = chain.unary(rows[r], t), out[r] = at(r, t);
+      for (int r = 0; r < active; ++r) {
+        a[r] = at(r, t - 1), u[r] = chain.unary(rows[r], t), out[r] = at(r, t);
+        if (far && t + 1 < longest) fetch_row<false>(u[r] + chain.args.unary_n, C), fetch_row<true>(out[r] + Cp, C);
+      }
       const auto finish = [&](int r, int64_t c, Vec<T> best) { store(out[r] + c, best + load_row(u[r], c, C, kNegInf<T>)); };
       if (chain.shared()) step<MaxPlus, T>(active, a, forward, finish);
       else step_once<MaxPlus, T>(a[0], chain.transition(rows[0], t - 1), C, [&](int64_t c, Vec<T> best) { finish(0, c, best); });
