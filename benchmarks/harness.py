@@ -154,8 +154,9 @@ def measure(
         row.disturbed, row.calm = len(timing.walls) - len(timing.undisturbed), timing.calm
         row.cores_used = statistics.median(timing.cores) if timing.cores else None
         if row.role == "roofline":
-            # It does a fixed amount of work of its own and returns it; a limit is the most that was ever seen.
-            row.units_per_second = float(call()) / min(timing.walls)
+            # It does a fixed amount of work of its own and returns it. By its median like all others: when a neighbour
+            # has half of a core's units, the limit is as much lower as what is held against it.
+            row.units_per_second = float(call()) / timing.median
         else:
             row.units_per_second = operation.work(case) / timing.median
     _compare([row for row, _ in timed])
