@@ -22,8 +22,8 @@ class Bar:
     """A demand and what was measured: holds if value ≥ limit (or ≤, if `at_most`); without a value it does not hold.
 
     Where other processes disturbed the measurement (not `sure`), the verdict is "unsure" whatever the value.
-    `reachable` is what torch alone, computing nothing, would have: a bar beyond it that is missed is marked "limit",
-    not "FAIL".
+    `reachable` is what `limited_by` would have, by default torch computing nothing: a bar beyond it that is missed is
+    marked "limit", not "FAIL".
     """
 
     text: str
@@ -34,6 +34,7 @@ class Bar:
     note: str = ""
     sure: bool = True
     reachable: float | None = None
+    limited_by: str = "torch alone"
 
     @property
     def holds(self) -> bool:
@@ -56,7 +57,7 @@ class Bar:
         sign = "≤" if self.at_most else "≥"
         note = f" ({self.note})" if self.note else ""
         if self.verdict == "limit":
-            note += f"; torch alone {self.reachable:.3g}{self.unit}"
+            note += f"; {self.limited_by} {self.reachable:.3g}{self.unit}"
         return f"{self.verdict} | {self.text} | {sign} {self.limit:g}{self.unit} | {value}{note}"
 
 
@@ -68,13 +69,22 @@ def untaped_bar(text: str, limit: float, rows: Sequence[Row], case: str, rival: 
     return Bar(text, limit, rival.median_ms / ours.median_ms, note=rival.contestant, sure=rival.calm and ours.calm)
 
 
-def reachable(rows: Sequence[Row], rival: Row | None) -> float | None:
-    """How many times the median of torch alone `rival` takes on the same case."""
+def reachable(rows: Sequence[Row], rival: Row | None, *, computing: bool = False) -> float | None:
+    """How many times the median of torch alone `rival` takes on the same case.
+
+    computing: torch alone and then the work of the case at the rate of the roofline.
+    """
     if rival is None or not rival.median_ms:
         return None
-    alone = (row.median_ms for row in rows if row.role == "floor" and row.case == rival.case and row.median_ms)
-    floor = next(alone, None)
-    return None if floor is None else rival.median_ms / floor
+    of = {row.role: row for row in rows if row.case == rival.case and row.median_ms}
+    if "floor" not in of:
+        return None
+    least = of["floor"].median_ms or 0.0
+    if computing:
+        if "roofline" not in of or not rival.units_per_second or not of["roofline"].units_per_second:
+            return None
+        least += rival.median_ms * rival.units_per_second / of["roofline"].units_per_second
+    return rival.median_ms / least
 
 
 def geometric_mean(values: Iterable[float | None]) -> float | None:

@@ -231,6 +231,14 @@ def test_bars_and_slopes() -> None:
         "pass",
     ]
     assert "torch alone 1.5" in str(report.Bar("x", 2, 1.0, reachable=1.5))
+    # A rival of 8 ms does in 8 ms what takes the roofline 1 ms; torch alone takes 1 ms.
+    roles = {"peer": (8.0, 1.0), "floor": (1.0, None), "roofline": (5.0, 8.0)}
+    rows = [
+        harness.Row("x", "case", 1, role, role, "", "ok", median_ms=ms, units_per_second=units)
+        for role, (ms, units) in roles.items()
+    ]
+    assert report.reachable(rows, rows[0]) == pytest.approx(8.0)
+    assert report.reachable(rows, rows[0], computing=True) == pytest.approx(4.0)
     assert report.Bar("x", 4, 3.0, at_most=True).holds
     assert report.geometric_mean([2.0, 8.0]) == pytest.approx(4.0)
     assert report.geometric_mean([2.0, None]) is None
