@@ -52,8 +52,9 @@ $(VENV)/build-tools: | $(VENV)/bin/python
 $(VENV)/installed-%: pyproject.toml constraints.txt $(KERNELS) | $(VENV)/build-tools
 	@echo "installing torch"
 	@$(PIP) -c constraints.txt torch
-	@echo "compiling the kernels"
-	@$(PIP) --no-build-isolation --no-deps -e .
-	@echo "installing what structlearn[$*] needs"
+	@echo "compiling the kernels, and installing what structlearn[$*] needs"
+	@$(RUN)/python .ci/needs.py $* > $(VENV)/needs-$*.txt
+	@$(PIP) --no-build-isolation --no-deps -e . & compiling=$$!; \
+	 $(PIP) -c constraints.txt -r $(VENV)/needs-$*.txt; installed=$$?; wait $$compiling && exit $$installed
 	@$(PIP) -c constraints.txt "structlearn[$*]"
 	@touch $@
