@@ -358,10 +358,9 @@ class SumSweep {
     } else {
       std::fill(sums, sums + last + 1, 0.0);
     }
-    const double magic = 0x1.8p52;  // to add and take away again rounds
     for (int64_t k = 0; k <= size; k += D) {
       const Vec<double> x = load(sums + k);
-      const Vec<double> floor = x > kNegInf<double> ? unit * ((x / (unit * kLn2) - 0.5 + magic) - magic) : Vec<double>{};
+      const Vec<double> floor = x > kNegInf<double> ? unit * ((x / (unit * kLn2) - 0.5 + kRounding<double>) - kRounding<double>) : Vec<double>{};
       store(whole + k, floor);
       store(sums + k, vexp<double>(x - floor * kLn2));
     }

@@ -59,6 +59,7 @@ struct Backward {
   T weight_of(int64_t b) const { return grad ? grad[b] : T(1); }
 
   // Multiplies b_t by row.scale and writes the row's unary gradient at t; false if the row must be done in log space.
+  // Here and below members are copied first: a store of a vector may alias them, so a loop would read them every time.
   bool marginal(Row& row, int64_t t, const Tape<T>& tape) const {
     const int64_t size = C;
     const T *at = tape.a(row.slot, t), scale = row.scale;
