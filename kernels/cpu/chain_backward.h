@@ -211,7 +211,7 @@ struct Backward {
   // Adds the pairs of all groups to the chunk's transition gradient.
   void close(const Scratch& s, ChainSums<T>& sums, int64_t chunk) const {
     if (!chain.shared()) return;
-    T* out = sums.transition.data() + chunk * C * C;
+    T* out = sums.transition(chunk);
     for (int64_t p = 0; p < C; ++p)
       for (int64_t c = 0; c < C; c += kLanes<T>) {
         const Vec<T> part = load(s.sum.data + p * Cp + c) * load(matrix.row(p, Cp) + c);

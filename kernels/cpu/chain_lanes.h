@@ -103,7 +103,8 @@ class Lanes {
   void group(const int64_t* rows, int count) {
     rows_ = rows, count_ = count;
     longest_ = chain_.length(rows[0]);
-    alpha_.resize(std::max<int64_t>(longest_, 1) * C_ * L), weight_.resize(std::max<int64_t>(longest_, 1) * C_ * L);
+    const int64_t size = std::max<int64_t>(longest_, 1) * C_ * L;
+    alpha_ = alphas_.resize(size), weight_ = weights_.resize(size);
     IVec<T> lengths{};
     for (int i = 0; i < count; ++i) lengths[i] = chain_.length(rows[i]);
     forward();
@@ -123,15 +124,15 @@ class Lanes {
 
   // Adds the pairs of all groups to the chunk's transition gradient.
   void close() {
-    T* out = sums_.transition.data() + chunk_ * C_ * C_;
+    T* out = sums_.transition(chunk_);
     for (int64_t p = 0; p < C_; ++p)
       for (int64_t c = 0; c < C_; ++c)
         if (matrix_.column_max.data[c] > kNegInf<T>) out[p * C_ + c] += hsum(load(pairs_.data + (p * C_ + c) * L)) * onward_[p * kMostLaneLabels + c];
   }
 
  private:
-  T* alpha(int64_t t) { return alpha_.data + t * C_ * L; }
-  T* weight(int64_t t) { return weight_.data + t * C_ * L; }
+  T* alpha(int64_t t) { return alpha_ + t * C_ * L; }
+  T* weight(int64_t t) { return weight_ + t * C_ * L; }
 
   void finish(int64_t b, bool careful) {
     const ChainGradient<T> out = sums_.of(chain_, chunk_, b, d_unary_, nullptr);
@@ -261,7 +262,9 @@ class Lanes {
   alignas(kBytes) T last_[kMostLaneLabels + L] = {};
   T last_log_ = 0;
   Buffer<T> pairs_;
-  RawBuffer<T> alpha_, weight_;
+  KeptBuffer<T, 0> alphas_;
+  KeptBuffer<T, 1> weights_;
+  T *alpha_ = nullptr, *weight_ = nullptr;
   LaneOuterSum<T> outer_;
   LogRow<T, false> careful_;
 };
@@ -279,7 +282,7 @@ void with_lanes(const Chain<T>& chain, T* log_z, T* d_unary, T* d_transition, T*
       run.group(chain.order.data() + g * chain.group_size, int(std::min(chain.group_size, chain.B - g * chain.group_size)));
     });
     run.close();
-  }, chain.small());
+  });
   sums.write(chain, d_transition, d_start, d_end);
 }
 

@@ -193,29 +193,35 @@ class LogRow {
 // Sums of shared potentials' gradients, one set a chunk of rows, added up in a fixed order so that
 // the result does not depend on which thread ran when.
 template <class T>
-struct ChainSums {
-  int64_t C, chunks;
-  std::vector<T> transition, start, end;
-
-  ChainSums(const Chain<T>& chain, int64_t chunks_) : C(chain.C), chunks(chunks_), transition(chain.shared() ? chunks * C * C : 0), start(chunks * C), end(chunks * C) {}
+class ChainSums {
+ public:
+  ChainSums(const Chain<T>& chain, int64_t chunks)
+      : C_(chain.C), chunks_(chunks), transition_(chain.shared() ? chunks * (C_ * C_ + kApart) : 0), start_(chunks * (C_ + kApart)), end_(chunks * (C_ + kApart)) {}
 
   ChainGradient<T> of(const Chain<T>& chain, int64_t chunk, int64_t b, T* d_unary, T* d_transition) {
-    return {d_unary + b * chain.N * C,
-            chain.shared() ? transition.data() + chunk * C * C : d_transition + b * std::max<int64_t>(chain.N - 1, 0) * C * C,
-            start.data() + chunk * C, end.data() + chunk * C};
+    return {d_unary + b * chain.N * C_,
+            chain.shared() ? transition(chunk) : d_transition + b * std::max<int64_t>(chain.N - 1, 0) * C_ * C_,
+            start_.data() + chunk * (C_ + kApart), end_.data() + chunk * (C_ + kApart)};
   }
+  T* transition(int64_t chunk) { return transition_.data() + chunk * (C_ * C_ + kApart); }  // of a shared one
 
   void write(const Chain<T>& chain, T* d_transition, T* d_start, T* d_end) const {
     const auto add_up = [&](const std::vector<T>& from, int64_t size, T* to) {
       if (!to) return;
       std::fill_n(to, size, T(0));
-      for (int64_t k = 0; k < chunks; ++k)
-        for (int64_t i = 0; i < size; ++i) to[i] += from[k * size + i];
+      for (int64_t k = 0; k < chunks_; ++k)
+        for (int64_t i = 0; i < size; ++i) to[i] += from[k * (size + kApart) + i];
     };
-    if (chain.shared()) add_up(transition, C * C, d_transition);
-    if (chain.start) add_up(start, C, d_start);
-    if (chain.end) add_up(end, C, d_end);
+    if (chain.shared()) add_up(transition_, C_ * C_, d_transition);
+    if (chain.start) add_up(start_, C_, d_start);
+    if (chain.end) add_up(end_, C_, d_end);
   }
+
+ private:
+  // Threads that add to one cache line, or to two that the processor fetches together, wait for each other at every row.
+  static constexpr int64_t kApart = 128 / sizeof(T);
+  int64_t C_, chunks_;
+  std::vector<T> transition_, start_, end_;
 };
 
 }  // namespace sl

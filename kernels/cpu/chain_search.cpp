@@ -30,7 +30,7 @@ class Search {
   }
 
   // Decides rows order[first], order[first + step], ...
-  void run(int64_t first, int64_t step, int worker) {
+  void run(int64_t first, int64_t step) {
     const Chain<T>& chain = viterbi_.chain;
     std::vector<int64_t> rows;
     for (int64_t i = first; i < chain.B; i += step) rows.push_back(chain.order[i]);
@@ -45,7 +45,7 @@ class Search {
     rows.erase(std::remove_if(rows.begin(), rows.end(), [&](int64_t b) { return s_.proven[b]; }), rows.end());
     std::vector<int64_t> left;
     for (int64_t round = 0; round < s_.rounds && !rows.empty(); ++round) {
-      for (size_t i = 0; i < rows.size(); i += group) viterbi_.decode(rows.data() + i, int(std::min<size_t>(group, rows.size() - i)), worker);
+      for (size_t i = 0; i < rows.size(); i += group) viterbi_.decode(rows.data() + i, int(std::min<size_t>(group, rows.size() - i)));
       left.clear();
       for (const int64_t b : rows)
         if (!update(b, state[b])) left.push_back(b);
@@ -141,7 +141,7 @@ int64_t search(const ChainArgs* args, const SearchArgs<T>& s) {
     ChainArgs own = *args;
     own.threads = 1;
     Search<T> run(own, s);
-    run.run(chunk, chunks, 0);
+    run.run(chunk, chunks);
   });
   return 0;
 }

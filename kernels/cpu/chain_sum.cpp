@@ -18,7 +18,7 @@ int64_t forward(const ChainArgs* args, T* log_z, T* alpha) {
     FlushSubnormals flush;
     typename Forward<T>::Scratch scratch;
     for_groups_of(chunk, chunks, run.chain.groups, [&](int64_t g) { run.group(g, scratch, tape); });
-  }, run.chain.small());
+  });
   return 0;
 }
 
@@ -38,7 +38,7 @@ int64_t backward(const ChainArgs* args, const T* alpha, const T* grad, T* d_unar
     s.tape.alpha = const_cast<T*>(alpha), s.tape.row = chain.N * chain.C, s.tape.step = chain.C;
     for_groups_of(chunk, chunks, chain.groups, [&](int64_t g) { run.group(g, s, sums, chunk); });
     run.close(s, sums, chunk);
-  }, chain.small());
+  });
   sums.write(chain, d_transition, d_start, d_end);
   return 0;
 }
@@ -71,7 +71,7 @@ int64_t value_and_gradient(const ChainArgs* args, T* log_z, T* d_unary, T* d_tra
       backward.group(g, back, sums, chunk);
     });
     backward.close(back, sums, chunk);
-  }, chain.small());
+  });
   sums.write(chain, d_transition, d_start, d_end);
   return 0;
 }

@@ -12,7 +12,7 @@ int64_t viterbi(const ChainArgs* args, int64_t* labels, T* scores) {
   std::vector<T> many(scores || args->B <= kFew ? 0 : args->B);
   if (!scores) scores = args->B <= kFew ? few : many.data();
   Viterbi<T> run(*args, labels, scores);
-  parallel_for(run.chain.groups, run.chain.workers(), [&](int64_t g, int worker) { run.group(g, worker); }, run.chain.small());
+  parallel_for(run.chain.groups, run.chain.workers(), [&](int64_t g, int) { run.group(g); });
   return std::count(scores, scores + args->B, kNegInf<T>);
 }
 
@@ -29,7 +29,7 @@ int64_t margin(const ChainArgs* args, const int64_t* gold, const T* discount, in
       if (uint64_t(gold[b * N + t]) >= uint64_t(C)) return b * N + t;
   run.gold = gold;
   run.discount = discount;
-  parallel_for(chain.groups, chain.workers(), [&](int64_t g, int worker) { run.group(g, worker); }, chain.small());
+  parallel_for(chain.groups, chain.workers(), [&](int64_t g, int) { run.group(g); });
   int64_t status = -1;
   for (int64_t b = 0; b < B; ++b) {
     const int64_t n = chain.length(b), *z = gold + b * N;

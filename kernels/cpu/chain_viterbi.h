@@ -28,17 +28,19 @@ struct Viterbi {
   std::mutex packing;  // not std::call_once, which makes a system call when it is done: a third of a short decode
   bool packed = false;
   std::optional<ViterbiLanes<T>> lanes;
-  std::vector<typename ViterbiLanes<T>::Scratch> lane_scratch;  // per worker
   const int64_t* gold = nullptr;  // (B, N), checked by the caller
   const T* discount = nullptr;    // (B, N); null: 1
   const T* scale = nullptr;       // (B,); null: 1
 
   Viterbi(const ChainArgs& args, int64_t* labels_, T* scores_)
       : chain(args, most_rows(args)), N(args.N), C(args.C), Cp(chain.Cp), labels(labels_), scores(scores_) {
-    if (chain.shared() && by_lanes<T>(args.B, C)) lanes.emplace(chain), lane_scratch.resize(chain.workers());
+    if (!chain.shared()) return;
+    if (by_lanes<T>(args.B, C)) lanes.emplace(chain);
+    else pack();
   }
 
-  // The forms of a shared matrix that rows side by side need; lanes have their own.
+  // The forms of a shared matrix that rows side by side need; lanes have their own, and need these for a last group of
+  // few rows alone. Before the threads start where all need them: one that waits for a lock falls asleep.
   void pack() {
     const std::lock_guard<std::mutex> lock(packing);
     if (packed) return;
@@ -87,13 +89,13 @@ struct Viterbi {
     if (gold) a[gold[b * N + t] * stride] -= (discount ? discount[b * N + t] : T(1)) * (scale ? scale[b] : T(1));
   }
 
-  void group(int64_t g, int worker) {
+  void group(int64_t g) {
     const int64_t begin = g * chain.group_size;
-    decode(chain.order.data() + begin, int(std::min(chain.B, begin + chain.group_size) - begin), worker);
+    decode(chain.order.data() + begin, int(std::min(chain.B, begin + chain.group_size) - begin));
   }
 
   // At most most_rows rows, by falling length.
-  void decode(const int64_t* rows, int active, int worker) {
+  void decode(const int64_t* rows, int active) {
     for (int r = 0; r < active; ++r) {
       for (int64_t t = chain.length(rows[r]); t < N; ++t) labels[rows[r] * N + t] = kPadLabel;
       if (chain.length(rows[r]) == 0) scores[rows[r]] = 0;
@@ -101,7 +103,7 @@ struct Viterbi {
     while (active && chain.length(rows[active - 1]) == 0) --active;
     if (!active) return;
     if (lanes && by_lanes<T>(active, C)) {
-      lanes->decode(rows, active, lane_scratch[worker], labels, scores, [&](int64_t b, int64_t t, T* a, int64_t stride) { lower(b, t, a, stride); });
+      lanes->decode(rows, active, labels, scores, [&](int64_t b, int64_t t, T* a, int64_t stride) { lower(b, t, a, stride); });
       return;
     }
     if (chain.shared()) pack();

@@ -22,16 +22,14 @@ class ViterbiLanes {
       for (int64_t c = 0; c < kMostLaneLabels; ++c) matrix_.data[p * kMostLaneLabels + c] = c < C_ ? t[p * C_ + c] : T(0);
   }
 
-  struct Scratch {
-    RawBuffer<T> alpha;                                                   // longest x C x lanes
-    RawBuffer<std::remove_reference_t<decltype(IVec<T>{}[0])>> path;  // longest x lanes
-  };
-
   // Rows by falling length, none of length 0. `lower(b, t, a, stride)` takes the cost off gold's score.
   template <class F>
-  void decode(const int64_t* rows, int count, Scratch& s, int64_t* labels, T* scores, F&& lower) const {
+  void decode(const int64_t* rows, int count, int64_t* labels, T* scores, F&& lower) const {
     const int64_t longest = chain_.length(rows[0]), step = C_ * L;
-    s.alpha.resize(longest * step), s.path.resize(longest * L);
+    KeptBuffer<T, 2> alphas;                                          // longest x C x lanes
+    KeptBuffer<std::remove_reference_t<decltype(IVec<T>{}[0])>, 2> paths;  // longest x lanes
+    T* const alpha = alphas.resize(longest * step);
+    auto* const path = paths.resize(longest * L);
     alignas(kBytes) static const T zeros[kMostLaneLabels] = {};
     IVec<T> lengths{};
     for (int i = 0; i < count; ++i) lengths[i] = chain_.length(rows[i]);
@@ -41,7 +39,7 @@ class ViterbiLanes {
     for (int i = 0; i < L; ++i) from[i] = zeros;
     int active = count;
     for (int64_t t = 0; t < longest; ++t) {
-      T* now = s.alpha.data + t * step;
+      T* now = alpha + t * step;
       for (; chain_.length(rows[active - 1]) <= t; --active) from[active - 1] = zeros;
       for (int i = 0; i < active; ++i) from[i] = chain_.unary(rows[i], t);
       to_lanes<T>(from, C_, now);
@@ -55,8 +53,8 @@ class ViterbiLanes {
     IVec<T> y{};
     for (int64_t t = longest - 1; t >= 0; --t) {
       const IVec<T> ends = lengths == int(t + 1), inside = lengths > int(t + 1);
-      y = ends ? last : (inside ? before(s.alpha.data + t * step, y) : y);
-      std::memcpy(s.path.data + t * L, &y, sizeof y);
+      y = ends ? last : (inside ? before(alpha + t * step, y) : y);
+      std::memcpy(path + t * L, &y, sizeof y);
     }
     alignas(kBytes) T value[L];
     store(value, best);
@@ -66,7 +64,7 @@ class ViterbiLanes {
       int64_t* out = labels + rows[i] * N_;
       if (value[i] == kNegInf<T>) std::fill_n(out, n, kPadLabel);
       else
-        for (int64_t t = 0; t < n; ++t) out[t] = s.path.data[t * L + i];
+        for (int64_t t = 0; t < n; ++t) out[t] = path[t * L + i];
     }
   }
 
