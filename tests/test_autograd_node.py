@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 import structlearn as sl
-from structlearn.ops import _autograd, _native, value_and_gradient
+from structlearn.ops import _native, value_and_gradient
 
 LENGTHS = torch.tensor([5, 0, 3])
 GRAMMAR = sl.Grammar(torch.tensor([(0, 0, 0), (0, 1, 2), (0, 0, 1)]), nonterminals=1, preterminals=2)
@@ -47,7 +47,7 @@ STRUCTURES: dict[str, tuple[Callable[[], list[Tensor]], Callable[..., Tensor]]] 
 def node(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     """In turn the node in C++ and, as where it was not built, the one in Python."""
     if request.param == "Python":
-        monkeypatch.setattr(_autograd, "attach", None)
+        monkeypatch.setattr(_native, "attach", None)
     kind: str = request.param
     return kind
 
@@ -60,7 +60,7 @@ def problem(request: pytest.FixtureRequest) -> tuple[list[Tensor], Callable[...,
 
 
 def test_the_node_is_built() -> None:
-    assert _autograd.missing is None
+    assert _native.missing is None
 
 
 def test_gradients(node: str, problem: tuple[list[Tensor], Callable[..., Tensor]]) -> None:
@@ -129,8 +129,8 @@ def _attach(again: Callable[..., Any], **changed: Any) -> Tensor:
     unary, transition = torch.randn(2, 4, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
     log_z, *gradient = _native.chain_value_and_gradient(unary, transition, None, None, None)
     given = {"gradient": (*gradient, None), "tensors": (unary, transition, None, None, None), "options": ()} | changed
-    assert _autograd.attach is not None
-    found = _autograd.attach(log_z, given["gradient"], again, given["tensors"], given["options"])
+    assert _native.attach is not None
+    found = _native.attach(log_z, given["gradient"], again, given["tensors"], given["options"])
     assert found is not None
     return found
 
@@ -139,8 +139,8 @@ def test_the_gradient_is_handed_on_without_a_copy() -> None:
     unary, transition = torch.randn(2, 4, 3, requires_grad=True), torch.randn(3, 3, requires_grad=True)
     log_z, gradient = value_and_gradient.chain(unary, transition, None, None, None)
     place = gradient[0].data_ptr()
-    assert _autograd.attach is not None
-    found = _autograd.attach(log_z, gradient, None, (unary, transition, None, None, None), ())
+    assert _native.attach is not None
+    found = _native.attach(log_z, gradient, None, (unary, transition, None, None, None), ())
     del gradient
     assert found is log_z
     log_z.sum().backward()  # type: ignore[no-untyped-call]
@@ -163,7 +163,7 @@ def test_arguments_of_attach() -> None:
     with pytest.raises(ValueError, match="0 gradients for 5 tensors"):
         _attach(print, gradient=())
     with pytest.raises(TypeError, match="takes 5 arguments"):
-        _autograd.attach()  # type: ignore[misc]
+        _native.attach()  # type: ignore[misc]
 
 
 def test_says_why_it_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -171,11 +171,11 @@ def test_says_why_it_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
         (None, "where torch is installed"),
         (SimpleNamespace(TORCH_VERSION="2.1.0"), "built for torch 2.1.0, this is"),
     ):
-        monkeypatch.setitem(sys.modules, "structlearn._autograd", module)
-        monkeypatch.delattr(sl, "_autograd", raising=False)
+        monkeypatch.setitem(sys.modules, "structlearn._native_torch", module)
+        monkeypatch.delattr(sl, "_native_torch", raising=False)
         if module is not None:
-            monkeypatch.setattr(sl, "_autograd", module, raising=False)
-        attach, missing = _autograd._load()
-        assert attach is None
+            monkeypatch.setattr(sl, "_native_torch", module, raising=False)
+        absent, missing = _native._for_this_torch()
+        assert absent.attach is None
         assert missing is not None
         assert reason in missing

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -33,6 +33,16 @@ def span_args(dtype: torch.dtype = torch.float32, size: tuple[int, ...] = (5, 6,
     return torch.randn(size, dtype=dtype), torch.randint(0, size[1] + 1, size[:1])
 
 
+@pytest.fixture(params=["this torch", "every torch"])
+def native(request: pytest.FixtureRequest) -> Iterator[Any]:
+    """The functions of either build."""
+    module, missing = _native._for_this_torch() if request.param == "this torch" else _native._for_every_torch()
+    assert missing is None
+    module.poison(True)
+    yield module
+    module.poison(False)
+
+
 @pytest.fixture
 def through_ctypes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the module was not built."""
@@ -45,16 +55,12 @@ def through_ctypes(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(_native, name, getattr(absent, name))
 
 
-def test_the_module_is_built() -> None:
-    assert _native.missing is None
-
-
 @pytest.mark.parametrize("case", chain_cases() + tie_cases(), ids=str)
-def test_chain_equals_ctypes(case: ChainCase, request: pytest.FixtureRequest) -> None:
+def test_chain_equals_ctypes(native: Any, case: ChainCase, request: pytest.FixtureRequest) -> None:
     args = chain_args(case)
-    assert _native.chain_fits(*args)
-    both = _native.chain_value_and_gradient(*args)
-    labels = _native.chain_best(*args)
+    assert native.chain_fits(*args)
+    both = native.chain_value_and_gradient(*args)
+    labels = native.chain_best(*args)
     expected, infeasible = chain_ops.decode(*args)
     assert (labels is None) == bool(infeasible)
     if labels is not None:
@@ -69,12 +75,14 @@ def test_chain_equals_ctypes(case: ChainCase, request: pytest.FixtureRequest) ->
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("size", [(5, 6, 6, 3), (16, 10, 10, 10), (1, 1, 1, 1), (3, 0, 0, 2), (0, 4, 4, 2)], ids=str)
-def test_spans_equal_ctypes(dtype: torch.dtype, size: tuple[int, ...], request: pytest.FixtureRequest) -> None:
+def test_spans_equal_ctypes(
+    native: Any, dtype: torch.dtype, size: tuple[int, ...], request: pytest.FixtureRequest
+) -> None:
     spans, lengths = span_args(dtype, size)
-    assert _native.span_tree_fits(spans, lengths)
-    assert _native.span_tree_fits(spans, None)
-    both = _native.span_tree_value_and_gradient(spans, lengths)
-    labels = _native.span_tree_best(spans, lengths)
+    assert native.span_tree_fits(spans, lengths)
+    assert native.span_tree_fits(spans, None)
+    both = native.span_tree_value_and_gradient(spans, lengths)
+    labels = native.span_tree_best(spans, lengths)
     expected, without = span_tree_ops.decode(spans, lengths)
     assert without == 0
     torch.testing.assert_close(labels, expected, rtol=0, atol=0)
@@ -83,27 +91,28 @@ def test_spans_equal_ctypes(dtype: torch.dtype, size: tuple[int, ...], request: 
     torch.testing.assert_close(both, (log_z, gradient[0]), rtol=0, atol=0)
 
 
-def test_strides_that_the_kernels_take() -> None:
+def test_strides_that_the_kernels_take(native: Any) -> None:
     unary = torch.randn(4, 12, 5)[1:, ::2]
     transition = torch.randn(4, 8, 5, 5)[1:, 1:6]
-    assert _native.chain_fits(unary, transition, None, None, None)
-    labels = _native.chain_best(unary, transition, None, None, None)
+    assert native.chain_fits(unary, transition, None, None, None)
+    labels = native.chain_best(unary, transition, None, None, None)
     expected = sl.LinearChain(unary.contiguous(), transition.contiguous(), backend="reference").argmax()
     torch.testing.assert_close(labels, expected, rtol=0, atol=0)
     spans = torch.randn(6, 7, 4, 4, 3)[::2, 2]
     expected = sl.SpanTree(spans.contiguous(), backend="reference").argmax()
-    torch.testing.assert_close(_native.span_tree_best(spans, None), expected, rtol=0, atol=0)
+    torch.testing.assert_close(native.span_tree_best(spans, None), expected, rtol=0, atol=0)
 
 
 def test_says_why_it_is_absent(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert _native.missing is None
     monkeypatch.setitem(sys.modules, "structlearn._native", None)
     monkeypatch.delattr(sl, "_native", raising=False)
-    module, reason = _native._load()
+    module, reason = _native._for_every_torch()
     assert module.chain_fits() is False
     assert module.chain_best() is None
     assert "install Python's headers" in reason
     monkeypatch.setattr(_native._library, "_open", lambda: OSError("no such library"))
-    assert _native._load()[1] == "no such library"
+    assert _native._for_every_torch()[1] == _native._for_this_torch()[1] == "no such library"
 
 
 class Subclass(Tensor):
@@ -146,11 +155,11 @@ NOT_PLAIN: dict[str, Callable[[], tuple[Any, ...]]] = {
 
 
 @pytest.mark.parametrize("name", NOT_PLAIN)
-def test_declines_what_is_not_plain(name: str) -> None:
+def test_declines_what_is_not_plain(native: Any, name: str) -> None:
     args = NOT_PLAIN[name]()
-    assert _native.chain_fits(*args) is False
-    assert _native.chain_best(*args) is None
-    assert _native.chain_value_and_gradient(*args) is None
+    assert native.chain_fits(*args) is False
+    assert native.chain_best(*args) is None
+    assert native.chain_value_and_gradient(*args) is None
 
 
 @pytest.mark.parametrize(
@@ -164,18 +173,18 @@ def test_declines_what_is_not_plain(name: str) -> None:
     ],
     ids=["not square", "rank", "no labels", "integers", "turned"],
 )
-def test_declines_spans_that_are_not_plain(spans: Tensor) -> None:
-    assert _native.span_tree_fits(spans, None) is False
-    assert _native.span_tree_best(spans, None) is None
-    assert _native.span_tree_value_and_gradient(spans, None) is None
+def test_declines_spans_that_are_not_plain(native: Any, spans: Tensor) -> None:
+    assert native.span_tree_fits(spans, None) is False
+    assert native.span_tree_best(spans, None) is None
+    assert native.span_tree_value_and_gradient(spans, None) is None
 
 
-def test_declines_inside_transforms_and_modes() -> None:
+def test_declines_inside_transforms_and_modes(native: Any) -> None:
     transition = torch.randn(3, 3)
 
     def look(unary: Tensor) -> Tensor:
-        assert not _native.chain_fits(unary[None], transition, None, None, None)
-        assert _native.chain_best(unary[None], transition, None, None, None) is None
+        assert not native.chain_fits(unary[None], transition, None, None, None)
+        assert native.chain_best(unary[None], transition, None, None, None) is None
         return unary.sum()
 
     torch.vmap(look)(torch.randn(2, 4, 3))
@@ -186,18 +195,18 @@ def test_declines_inside_transforms_and_modes() -> None:
             return function(*args, **(kwargs or {}))
 
     with Mode():
-        assert _native.chain_best(*_chain()) is None
-    assert _native.chain_best(*_chain()) is not None
+        assert native.chain_best(*_chain()) is None
+    assert native.chain_best(*_chain()) is not None
 
 
 @pytest.mark.parametrize("case", [c for c in forbidden_cases() if not c.per_position], ids=str)
-def test_rows_without_output_are_left_to_the_error(case: ChainCase) -> None:
-    assert _native.chain_best(*chain_args(case)) is None
+def test_rows_without_output_are_left_to_the_error(native: Any, case: ChainCase) -> None:
+    assert native.chain_best(*chain_args(case)) is None
     with pytest.raises(InfeasibleError, match="rows \\[1, 2\\]"):
         case.problem().make("cpu").argmax()
     spans = torch.zeros(2, 3, 3, 2)
     spans[1, 0, 2] = float("-inf")
-    assert _native.span_tree_best(spans, None) is None
+    assert native.span_tree_best(spans, None) is None
 
 
 @pytest.mark.usefixtures("through_ctypes")
@@ -213,8 +222,8 @@ def test_structures_work_without_the_module() -> None:
     )
 
 
-def test_results_are_tensors_of_their_own() -> None:
-    labels = _native.chain_best(*_chain())
+def test_results_are_tensors_of_their_own(native: Any) -> None:
+    labels = native.chain_best(*_chain())
     kept = labels.clone()
     labels += 1
     assert torch.equal(pickle.loads(pickle.dumps(labels)), kept + 1)
@@ -222,44 +231,44 @@ def test_results_are_tensors_of_their_own() -> None:
     assert labels.is_contiguous()
     assert labels.data_ptr() % 64 == 0
     assert torch.equal(labels.share_memory_(), kept + 1)
-    log_z, *gradient = _native.chain_value_and_gradient(*_chain())
+    log_z, *gradient = native.chain_value_and_gradient(*_chain())
     assert not any(x.requires_grad for x in (log_z, *gradient))
     with torch.inference_mode():
         assert torch.equal(sl.LinearChain(*_chain()[:2]).argmax() * 0, kept * 0)
 
 
-def test_nothing_is_left_behind() -> None:
+def test_nothing_is_left_behind(native: Any) -> None:
     """Neither tensors nor references, whether calls succeed or are declined."""
     args, refused = _chain(), _chain(lengths=torch.tensor([9, 9]))
     gc.collect()
     before = sum(type(x) is Tensor for x in gc.get_objects())
     for _ in range(50):
         for given in (args, refused):
-            _native.chain_fits(*given)
-            _native.chain_best(*given)
-            _native.chain_value_and_gradient(*given)
+            native.chain_fits(*given)
+            native.chain_best(*given)
+            native.chain_value_and_gradient(*given)
     assert sum(type(x) is Tensor for x in gc.get_objects()) == before
 
 
-def test_a_large_result_takes_the_place_of_the_last_one() -> None:
+def test_a_large_result_takes_the_place_of_the_last_one(native: Any) -> None:
     """So that a training step need not have its pages mapped and cleared again."""
     unary, transition = torch.randn(1, 2_200_000, 4), torch.randn(4, 4)  # 35 MB
-    first = _native.chain_value_and_gradient(unary, transition, None, None, None)
+    first = native.chain_value_and_gradient(unary, transition, None, None, None)
     place, value = first[1].data_ptr(), first[1].sum()
-    other = _native.chain_value_and_gradient(unary, transition, None, None, None)
+    other = native.chain_value_and_gradient(unary, transition, None, None, None)
     assert other[1].data_ptr() != place
     del first
-    again = _native.chain_value_and_gradient(unary, transition, None, None, None)
+    again = native.chain_value_and_gradient(unary, transition, None, None, None)
     assert again[1].data_ptr() == place
     assert again[1].sum() == other[1].sum() == value
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_common_value(dtype: torch.dtype) -> None:
-    assert _native.common_value(torch.full((5,), 0.25, dtype=dtype)) == 0.25
-    assert _native.common_value(torch.ones((), dtype=dtype).expand(5)) == 1.0
-    assert _native.common_value(torch.tensor([1.0, 9.0, 1.0, 9.0], dtype=dtype)[::2]) == 1.0
-    assert _native.common_value(torch.tensor([1.0, 2.0], dtype=dtype)) is None
-    assert _native.common_value(torch.full((2,), float("nan"), dtype=dtype)) is None
-    assert _native.common_value(torch.ones((2, 2), dtype=dtype)) is None
-    assert _native.common_value(torch.ones(0, dtype=dtype)) == 1.0
+def test_common_value(native: Any, dtype: torch.dtype) -> None:
+    assert native.common_value(torch.full((5,), 0.25, dtype=dtype)) == 0.25
+    assert native.common_value(torch.ones((), dtype=dtype).expand(5)) == 1.0
+    assert native.common_value(torch.tensor([1.0, 9.0, 1.0, 9.0], dtype=dtype)[::2]) == 1.0
+    assert native.common_value(torch.tensor([1.0, 2.0], dtype=dtype)) is None
+    assert native.common_value(torch.full((2,), float("nan"), dtype=dtype)) is None
+    assert native.common_value(torch.ones((2, 2), dtype=dtype)) is None
+    assert native.common_value(torch.ones(0, dtype=dtype)) == 1.0

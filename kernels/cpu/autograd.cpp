@@ -1,12 +1,12 @@
 // The node of log Z in torch's graph, in C++: one written in Python takes torch some 15 microseconds more for each
-// forward and backward, of the 52 that a short chain takes then. The only file that needs torch's headers, and so the only
-// library that serves one release of torch; structlearn/ops/_autograd.py goes without it elsewhere.
+// forward and backward, of the 52 that a short chain takes then. Part of structlearn._native_torch.
+#include "autograd.h"
+
 #include <torch/csrc/Exceptions.h>
 #include <torch/csrc/autograd/function.h>
 #include <torch/csrc/autograd/functions/utils.h>
 #include <torch/csrc/autograd/python_variable.h>
 #include <torch/csrc/autograd/saved_variable.h>
-#include <torch/headeronly/version.h>
 
 #include <algorithm>
 #include <optional>
@@ -112,6 +112,8 @@ class LogPartition final : public torch::autograd::Node {
   }
 };
 
+}  // namespace
+
 // attach(log_z, gradient, again, tensors, options): log_z as a function of the tensors, or None where a tensor carries a
 // tangent of forward-mode differentiation. gradient has an entry for each of the tensors; both may be None.
 PyObject* attach(PyObject*, PyObject* const* args, Py_ssize_t count) {
@@ -150,14 +152,4 @@ PyObject* attach(PyObject*, PyObject* const* args, Py_ssize_t count) {
   END_HANDLE_TH_ERRORS
 }
 
-PyMethodDef methods[] = {{"attach", reinterpret_cast<PyCFunction>(reinterpret_cast<void (*)()>(attach)), METH_FASTCALL, nullptr}, {}};
-PyModuleDef module = {PyModuleDef_HEAD_INIT, "_autograd", "The node of log Z in torch's graph.", -1, methods, nullptr, nullptr, nullptr, nullptr};
-
-}  // namespace
 }  // namespace sl
-
-PyMODINIT_FUNC PyInit__autograd() {
-  PyObject* made = PyModule_Create(&sl::module);
-  if (made && PyModule_AddStringConstant(made, "TORCH_VERSION", TORCH_VERSION) < 0) Py_CLEAR(made);
-  return made;
-}

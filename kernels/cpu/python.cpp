@@ -2,7 +2,17 @@
 // step. Packing arguments in Python and calling through ctypes takes some ten microseconds, more than the best labels
 // of 32 sentences. Whatever is not plain (subclasses, other devices, layouts that want a copy, wrong shapes) is declined
 // with None or False, and structlearn/ops takes the long way, which copies or raises.
-#include "exchange.h"
+//
+// Built twice: as structlearn._native for every Python and torch, and with SL_TORCH as structlearn._native_torch for the
+// release of torch that is there, which takes a third of the time that a call costs besides its kernel.
+#ifdef SL_TORCH
+#include "autograd.h"
+#include "tensors_torch.h"
+#define MODULE _native_torch
+#else
+#include "tensors_dlpack.h"
+#define MODULE _native
+#endif
 
 #include <dlfcn.h>
 
@@ -15,7 +25,6 @@ namespace sl {
 namespace {
 
 Tensors tensors;
-PyObject *threads_of_torch, *dispatch_modes;
 
 // A kernel in its two precisions. Only one that takes long enough for another thread to profit gives up the GIL.
 struct Kernel {
@@ -29,7 +38,7 @@ struct Kernel {
   }
   // Kernels take a description of their inputs and pointers to their results. `cells`: some ten take a nanosecond.
   template <class... Pointers>
-  int64_t operator()(DLType type, int64_t cells, const void* args, Pointers... results) const {
+  int64_t operator()(Type type, int64_t cells, const void* args, Pointers... results) const {
     const auto function = reinterpret_cast<int64_t (*)(const void*, Pointers...)>(type == kFloat32 ? f32 : f64);
     constexpr int64_t kShort = 100000;
     if (cells < kShort) return function(args, results...);
@@ -43,25 +52,13 @@ Kernel best_labels{"sl_chain_viterbi"}, chain_log_z{"sl_chain_value_and_gradient
 Kernel best_trees{"sl_span_tree_best"}, tree_log_z{"sl_span_tree_value_and_gradient"};
 constexpr void* kNoScores = nullptr;
 
-int64_t call_for_integer(PyObject* function) {
-  PyObject* result = PyObject_CallNoArgs(function);
-  if (!result) return -1;
-  const int64_t value = PyLong_AsLongLong(result);
-  Py_DecRef(result);
-  return value;
-}
-
-// open(exchange capsule, torch.Tensor, torch.nn.Parameter, handle of the kernels' library, torch.get_num_threads,
-// torch._C._len_torch_dispatch_stack)
+// open(handle of the kernels' library, what Tensors::open takes)
 PyObject* open(PyObject*, PyObject* const* args, Py_ssize_t count) {
-  if (count != 6) return PyErr_Format(PyExc_TypeError, "open takes 6 arguments, got %zd", count);
-  if (!tensors.open(args[0], args[1], args[2])) return nullptr;
-  void* library = PyLong_AsVoidPtr(args[3]);
-  if (PyErr_Occurred()) return nullptr;
+  if (count != 1 + Tensors::kOpens) return PyErr_Format(PyExc_TypeError, "open takes %d arguments, got %zd", 1 + Tensors::kOpens, count);
+  void* library = PyLong_AsVoidPtr(args[0]);
+  if (PyErr_Occurred() || !tensors.open(args + 1)) return nullptr;
   for (Kernel* kernel : {&best_labels, &chain_log_z, &best_trees, &tree_log_z})
     if (!kernel->load(library)) return PyErr_Format(PyExc_ImportError, "no %s in the library of kernels", kernel->name);
-  threads_of_torch = args[4], dispatch_modes = args[5];
-  for (Py_ssize_t i = 0; i < count; ++i) Py_IncRef(args[i]);
   Py_IncRef(Py_None);
   return Py_None;
 }
@@ -72,16 +69,16 @@ PyObject* decline() {
   return Py_None;
 }
 
-bool floating(DLType type) { return type == kFloat32 || type == kFloat64; }
+bool floating(Type type) { return type == kFloat32 || type == kFloat64; }
 
 // One axis without gaps, unless there is nothing to step over.
-bool dense(const DLView& x, int axis) { return x.shape[axis] <= 1 || x.strides[axis] == 1; }
+bool dense(const View& x, int axis) { return x.shape[axis] <= 1 || x.strides[axis] == 1; }
 
 // None, or lengths (B,) within 0..N.
 bool read_lengths(PyObject* object, int64_t B, int64_t N, const int64_t** out) {
   *out = nullptr;
   if (object == Py_None) return true;
-  DLView x;
+  View x;
   if (!tensors.view(object, &x) || !(x.type == kInt64) || x.rank != 1 || x.shape[0] != B || !dense(x, 0)) return false;
   *out = x.begin<const int64_t>();
   int64_t outside = 0;
@@ -90,8 +87,8 @@ bool read_lengths(PyObject* object, int64_t B, int64_t N, const int64_t** out) {
 }
 
 // unary, transition, start, end, lengths as the kernels take them; threads are left alone.
-bool read_chain(PyObject* const* objects, ChainArgs* out, DLType* type) {
-  DLView u, t;
+bool read_chain(PyObject* const* objects, ChainArgs* out, Type* type) {
+  View u, t;
   if (!tensors.view(objects[0], &u) || u.rank != 3 || !floating(u.type)) return false;
   const int64_t B = u.shape[0], N = u.shape[1], C = u.shape[2];
   if (C == 0 || !dense(u, 2)) return false;
@@ -103,7 +100,7 @@ bool read_chain(PyObject* const* objects, ChainArgs* out, DLType* type) {
   const void* edges[2] = {};
   for (int i = 0; i < 2; ++i) {
     if (objects[2 + i] == Py_None) continue;
-    DLView e;
+    View e;
     if (!tensors.view(objects[2 + i], &e) || !(e.type == u.type) || e.rank != 1 || e.shape[0] != C || !dense(e, 0)) return false;
     edges[i] = e.begin<const void>();
   }
@@ -114,8 +111,8 @@ bool read_chain(PyObject* const* objects, ChainArgs* out, DLType* type) {
 }
 
 // spans, lengths.
-bool read_spans(PyObject* const* objects, SpanTreeArgs* out, DLType* type) {
-  DLView x;
+bool read_spans(PyObject* const* objects, SpanTreeArgs* out, Type* type) {
+  View x;
   if (!tensors.view(objects[0], &x) || x.rank != 4 || !floating(x.type)) return false;
   const int64_t B = x.shape[0], N = x.shape[1], L = x.shape[3];
   if (x.shape[2] != N || L == 0 || !dense(x, 3) || !(N <= 1 || x.strides[2] == L)) return false;
@@ -127,12 +124,7 @@ bool read_spans(PyObject* const* objects, SpanTreeArgs* out, DLType* type) {
 int64_t cells(const ChainArgs& a) { return a.B * a.N * a.C * a.C; }
 int64_t cells(const SpanTreeArgs& a) { return a.B * a.N * a.N * (a.N + 3 * a.L); }
 
-// Whether a kernel may run now: a dispatch mode wants to see operators instead. Sets the number of threads.
-bool ready(int64_t* threads) { return call_for_integer(dispatch_modes) == 0 && (*threads = call_for_integer(threads_of_torch)) > 0; }
-
-PyObject* empty(DLType type, std::initializer_list<int64_t> shape, void** data) {
-  return type == kFloat64 || type == kInt64 ? tensors.make(type, shape, reinterpret_cast<int64_t**>(data)) : tensors.make(type, shape, reinterpret_cast<int32_t**>(data));
-}
+bool ready(int64_t* threads) { return (*threads = tensors.threads()) > 0; }
 
 // The results of a call: all of them, or none and an exception.
 class Results {
@@ -140,10 +132,10 @@ class Results {
   ~Results() {
     for (int i = 0; i < count_; ++i) Py_DecRef(objects_[i]);
   }
-  void* add(DLType type, std::initializer_list<int64_t> shape) {
+  void* add(Type type, std::initializer_list<int64_t> shape) {
     void* data = nullptr;
     if (failed_) return data;
-    PyObject* object = empty(type, shape, &data);
+    PyObject* object = tensors.make(type, shape, &data);
     if (object) objects_[count_++] = object;
     else failed_ = true;
     return data;
@@ -179,7 +171,7 @@ PyObject* poison(PyObject*, PyObject* const* objects, Py_ssize_t count) {
 
 // The common value of all entries of x (B,), 1 if there are none, or None.
 PyObject* common_value(PyObject*, PyObject* const* objects, Py_ssize_t count) {
-  DLView x;
+  View x;
   if (count != 1 || !tensors.view(objects[0], &x) || x.rank != 1 || !floating(x.type)) return decline();
   const auto look = [&](auto zero) {
     const auto* entries = x.begin<const decltype(zero)>();
@@ -192,13 +184,13 @@ PyObject* common_value(PyObject*, PyObject* const* objects, Py_ssize_t count) {
 
 PyObject* chain_fits(PyObject*, PyObject* const* objects, Py_ssize_t count) {
   ChainArgs args;
-  DLType type;
+  Type type;
   return boolean(count == 5 && read_chain(objects, &args, &type));
 }
 
 PyObject* chain_best(PyObject*, PyObject* const* objects, Py_ssize_t count) {
   ChainArgs args;
-  DLType type;
+  Type type;
   if (count != 5 || !read_chain(objects, &args, &type) || !ready(&args.threads)) return decline();
   Results results;
   void* labels = results.add(kInt64, {args.B, args.N});
@@ -208,7 +200,7 @@ PyObject* chain_best(PyObject*, PyObject* const* objects, Py_ssize_t count) {
 
 PyObject* chain_value_and_gradient(PyObject*, PyObject* const* objects, Py_ssize_t count) {
   ChainArgs args;
-  DLType type;
+  Type type;
   if (count != 5 || !read_chain(objects, &args, &type) || !ready(&args.threads)) return decline();
   const int64_t B = args.B, N = args.N, C = args.C;
   Results results;
@@ -224,13 +216,13 @@ PyObject* chain_value_and_gradient(PyObject*, PyObject* const* objects, Py_ssize
 
 PyObject* span_tree_fits(PyObject*, PyObject* const* objects, Py_ssize_t count) {
   SpanTreeArgs args;
-  DLType type;
+  Type type;
   return boolean(count == 2 && read_spans(objects, &args, &type));
 }
 
 PyObject* span_tree_best(PyObject*, PyObject* const* objects, Py_ssize_t count) {
   SpanTreeArgs args;
-  DLType type;
+  Type type;
   if (count != 2 || !read_spans(objects, &args, &type) || !ready(&args.threads)) return decline();
   Results results;
   void* labels = results.add(kInt64, {args.B, args.N, args.N});
@@ -240,7 +232,7 @@ PyObject* span_tree_best(PyObject*, PyObject* const* objects, Py_ssize_t count) 
 
 PyObject* span_tree_value_and_gradient(PyObject*, PyObject* const* objects, Py_ssize_t count) {
   SpanTreeArgs args;
-  DLType type;
+  Type type;
   if (count != 2 || !read_spans(objects, &args, &type) || !ready(&args.threads)) return decline();
   Results results;
   void* log_z = results.add(type, {args.B});
@@ -258,7 +250,11 @@ constexpr PyMethodDef method(const char* name, F function, const char* text) {
 }  // namespace
 }  // namespace sl
 
-PyMODINIT_FUNC PyInit__native() {
+#define JOINED(a, b) a##b
+#define INIT(name) JOINED(PyInit_, name)
+#define TEXT(name) #name
+#define NAME(name) TEXT(name)
+PyMODINIT_FUNC INIT(MODULE)() {
   static PyMethodDef methods[] = {
       sl::method("open", sl::open, nullptr),
       sl::method("poison", sl::poison, nullptr),
@@ -269,7 +265,14 @@ PyMODINIT_FUNC PyInit__native() {
       sl::method("span_tree_fits", sl::span_tree_fits, nullptr),
       sl::method("span_tree_best", sl::span_tree_best, nullptr),
       sl::method("span_tree_value_and_gradient", sl::span_tree_value_and_gradient, nullptr),
+#ifdef SL_TORCH
+      sl::method("attach", sl::attach, nullptr),
+#endif
       {nullptr, nullptr, 0, nullptr}};
-  static PyModuleDef module = {PyModuleDef_HEAD_INIT, "_native", "Kernels called on tensors without ctypes.", -1, methods, nullptr, nullptr, nullptr, nullptr};
-  return PyModule_Create(&module);
+  static PyModuleDef module = {PyModuleDef_HEAD_INIT, NAME(MODULE), "Kernels called on tensors without ctypes.", -1, methods, nullptr, nullptr, nullptr, nullptr};
+  PyObject* made = PyModule_Create(&module);
+#ifdef SL_TORCH
+  if (made && PyModule_AddStringConstant(made, "TORCH_VERSION", TORCH_VERSION) < 0) Py_CLEAR(made);
+#endif
+  return made;
 }

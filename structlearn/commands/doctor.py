@@ -53,13 +53,16 @@ def _torch_rows() -> list[tuple[str, str, str]]:
         return []
     import torch
 
-    from structlearn.ops import _autograd, _backends, _native
+    from structlearn.ops import _backends, _native
 
     rows = []
     for name in _backends.BACKENDS:
         reason = _backends._missing(name)
         rows.append((f"backend {name}", "works" if reason is None else "not here", reason or ""))
-    for what, missing in (("direct calls", _native.missing), ("gradients in C++", _autograd.missing)):
+    for what, missing in (
+        ("direct calls", _native.missing),
+        ("calls and gradients for this torch", _native.missing_node),
+    ):
         slower = missing and f"short inputs take longer: {missing}"
         rows.append((what, "not here" if slower else "work", slower or ""))
     if torch.cuda.is_available():

@@ -1,15 +1,18 @@
 """The kernels that short inputs call most, as functions of tensors; see ``kernels/cpu/python.cpp``.
 
 Each declines, with None or False, what is not plain eager work on CPU tensors laid out as its kernel wants them; the
-caller then takes the way through ctypes, which copies, converts or raises. Where the module was not built, or torch
-(before 2.10) has no exchange table, everything is declined.
+caller then takes the way through ctypes, which copies, converts or raises. There are two builds of them: one for a
+single release of torch, which also has ``attach``, the node of log Z in torch's graph, and a slower one for every
+release from 2.10 on, without it (``attach`` is None). Where neither works, everything is declined.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import Tensor
 
 from structlearn.ops import _library
 
@@ -17,12 +20,31 @@ from structlearn.ops import _library
 class _Absent:
     """Declines every call."""
 
+    attach = None
+
     def __getattr__(self, name: str) -> Any:
         return (lambda *args: False) if name.endswith("_fits") else (lambda *args: None)
 
 
-def _load() -> tuple[Any, str | None]:
-    """The module, and why it is absent, or None."""
+def _for_this_torch() -> tuple[Any, str | None]:
+    """The build for one release of torch, and why it is absent, or None."""
+    here = torch.__version__.partition("+")[0]
+    remedy = "reinstall with `pip install --no-build-isolation`"
+    library = _library._open()
+    if isinstance(library, OSError):
+        return _Absent(), str(library)
+    try:
+        from structlearn import _native_torch  # type: ignore[attr-defined]
+    except ImportError as error:
+        return _Absent(), f"{error}; {remedy} where torch is installed"
+    if here != _native_torch.TORCH_VERSION:
+        return _Absent(), f"built for torch {_native_torch.TORCH_VERSION}, this is {here}; {remedy}"
+    _native_torch.open(library._handle)
+    return _native_torch, None
+
+
+def _for_every_torch() -> tuple[Any, str | None]:
+    """The build for every release of torch, and why it is absent, or None."""
     library = _library._open()
     if isinstance(library, OSError):
         return _Absent(), str(library)
@@ -33,13 +55,17 @@ def _load() -> tuple[Any, str | None]:
         from structlearn import _native  # type: ignore[attr-defined]
 
         counters = torch.get_num_threads, torch._C._len_torch_dispatch_stack
-        _native.open(table, torch.Tensor, torch.nn.Parameter, library._handle, *counters)
+        _native.open(library._handle, table, torch.Tensor, torch.nn.Parameter, *counters)
     except ImportError as error:
         return _Absent(), f"{error}; install Python's headers (python3-dev) and reinstall"
     return _native, None
 
 
-_module, missing = _load()
+_module, missing_node = _for_this_torch()
+missing = None
+if missing_node is not None:
+    _module, missing = _for_every_torch()
+
 poison = _module.poison
 common_value = _module.common_value
 chain_fits = _module.chain_fits
@@ -48,3 +74,4 @@ chain_value_and_gradient = _module.chain_value_and_gradient
 span_tree_fits = _module.span_tree_fits
 span_tree_best = _module.span_tree_best
 span_tree_value_and_gradient = _module.span_tree_value_and_gradient
+attach: Callable[..., Tensor | None] | None = getattr(_module, "attach", None)

@@ -15,7 +15,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structlearn.ops import _autograd, _native
+from structlearn.ops import _native
 from structlearn.ops import alignment as alignment_ops
 from structlearn.ops import alignment_sum as alignment_sum_ops
 from structlearn.ops import chain as chain_ops
@@ -71,9 +71,9 @@ def log_partition(
     ``both(*tensors, *options)`` gives log Z and d (sum_b log Z_b) / d tensors, an entry for each of them;
     ``again(grad, *tensors, *options)`` gives d (sum_b grad_b log Z_b) / d tensors, differentiably.
     """
-    if _autograd.attach is not None:
+    if _native.attach is not None:
         log_z, gradient = both(*tensors, *options)
-        attached = _autograd.attach(log_z, gradient, again, tensors, options)
+        attached = _native.attach(log_z, gradient, again, tensors, options)
         if attached is not None:
             return attached
     found: Tensor = _apply((both, again, options), *tensors)
