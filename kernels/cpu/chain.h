@@ -22,31 +22,15 @@ struct ChainArgs {
 };
 
 template <class T>
-struct Chain {
+struct ChainScores {
   const ChainArgs& args;
-  int64_t B, N, C, Cp;
+  int64_t B, N, C;
   const T *start, *end;
-  std::vector<int64_t> order;  // rows by falling length, so a group's active rows are its first ones
-  int64_t group_size = 1, groups = 0, work = 0;
 
-  // Groups hold at most `most` sequences, one where each has matrices of its own.
-  explicit Chain(const ChainArgs& a, int64_t most = kRows)
-      : args(a), B(a.B), N(a.N), C(a.C), Cp(padded<T>(a.C)), start(static_cast<const T*>(a.start)), end(static_cast<const T*>(a.end)), order(by_falling_length(a.lengths, a.B, a.N)) {
-    int64_t total = 0;
-    for (int64_t b = 0; b < B; ++b) total += length(b);
-    work = total * C * C;
-    if (shared()) {
-      const int64_t each = (B + workers() - 1) / workers(), rounds = (each + most - 1) / most;
-      group_size = std::max<int64_t>(1, rounds ? (each + rounds - 1) / rounds : 1);
-    }
-    groups = (B + group_size - 1) / group_size;
-  }
+  explicit ChainScores(const ChainArgs& a)
+      : args(a), B(a.B), N(a.N), C(a.C), start(static_cast<const T*>(a.start)), end(static_cast<const T*>(a.end)) {}
 
   bool shared() const { return args.shared; }
-  // Whether rows of unary and of its gradient come from memory. The processor then foresees only part of them: each of
-  // a group's rows is a stream of its own and soon crosses a page. Asked for a step ahead, log Z with its gradient takes
-  // a sixth less for (64,2000,64), and no longer more for each position than (64,250,64); in the cache 4 % more.
-  bool far() const { return B * N * C * int64_t(sizeof(T)) > int64_t(4) << 20; }
   int64_t length(int64_t b) const { return args.lengths ? args.lengths[b] : N; }
   const T* unary(int64_t b, int64_t t) const { return static_cast<const T*>(args.unary) + b * args.unary_b + t * args.unary_n; }
   const T* transition(int64_t b, int64_t t) const {  // from position t to t + 1
@@ -67,6 +51,31 @@ struct Chain {
     if (n && end && y[n - 1] != z[n - 1]) sum += end[y[n - 1]] - end[z[n - 1]];
     return sum;
   }
+};
+
+template <class T>
+struct Chain : ChainScores<T> {
+  using ChainScores<T>::args, ChainScores<T>::B, ChainScores<T>::N, ChainScores<T>::C;
+  int64_t Cp;
+  std::vector<int64_t> order;  // rows by falling length, so a group's active rows are its first ones
+  int64_t group_size = 1, groups = 0, work = 0;
+
+  // Groups hold at most `most` sequences, one where each has matrices of its own.
+  explicit Chain(const ChainArgs& a, int64_t most = kRows) : ChainScores<T>(a), Cp(padded<T>(a.C)), order(by_falling_length(a.lengths, a.B, a.N)) {
+    int64_t total = 0;
+    for (int64_t b = 0; b < B; ++b) total += this->length(b);
+    work = total * C * C;
+    if (this->shared()) {
+      const int64_t each = (B + workers() - 1) / workers(), rounds = (each + most - 1) / most;
+      group_size = std::max<int64_t>(1, rounds ? (each + rounds - 1) / rounds : 1);
+    }
+    groups = (B + group_size - 1) / group_size;
+  }
+
+  // Whether rows of unary and of its gradient come from memory. The processor then foresees only part of them: each of
+  // a group's rows is a stream of its own and soon crosses a page. Asked for a step ahead, log Z with its gradient takes
+  // a sixth less for (64,2000,64), and no longer more for each position than (64,250,64); in the cache 4 % more.
+  bool far() const { return B * N * C * int64_t(sizeof(T)) > int64_t(4) << 20; }
   // Rows next to each other have cache lines in common, and rows of like length go together, so neighbours often belong
   // to different threads: below kWorthWaking one thread is as quick as two even if the other is awake ((64,25,9) log Z
   // with gradient 13.7 us against 15.8, labels 5.8 against 8.6; (32,50,10) 15.3 against 17.2, 6.5 against 7.7).

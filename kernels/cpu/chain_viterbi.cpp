@@ -1,6 +1,8 @@
 // Viterbi decoding, plain and augmented with a Hamming cost (chain_viterbi.h).
 #include "chain_viterbi.h"
 
+#include "chain_viterbi_row.h"
+
 namespace sl {
 namespace {
 
@@ -11,8 +13,14 @@ int64_t viterbi(const ChainArgs* args, int64_t* labels, T* scores) {
   T few[kFew];
   std::vector<T> many(scores || args->B <= kFew ? 0 : args->B);
   if (!scores) scores = args->B <= kFew ? few : many.data();
-  Viterbi<T> run(*args, labels, scores);
-  parallel_for(run.chain.groups, run.chain.workers(), [&](int64_t g, int) { run.group(g); });
+  if (ViterbiRow<T>::fits(*args)) {
+    const ChainScores<T> chain(*args);
+    const int workers = workers_for(chain.B * chain.N * chain.C * chain.C, args->threads, chain.B);
+    parallel_for(chain.B, workers, [&](int64_t b, int) { scores[b] = ViterbiRow<T>::decode(chain, b, labels + b * chain.N); });
+  } else {
+    Viterbi<T> run(*args, labels, scores);
+    parallel_for(run.chain.groups, run.chain.workers(), [&](int64_t g, int) { run.group(g); });
+  }
   return std::count(scores, scores + args->B, kNegInf<T>);
 }
 

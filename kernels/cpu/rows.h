@@ -296,10 +296,28 @@ inline int first_set(IVec<T> x) {
   if constexpr (sizeof(T) == 4) mask = _mm512_movepi32_mask((__m512i)x);
   else mask = _mm512_movepi64_mask((__m512i)x);
   return mask ? __builtin_ctz(mask) : -1;
+#elif defined(__AVX2__)
+  unsigned mask;
+  if constexpr (sizeof(T) == 4) mask = _mm256_movemask_ps((__m256)x);
+  else mask = _mm256_movemask_pd((__m256d)x);
+  return mask ? __builtin_ctz(mask) : -1;
 #else
   for (int j = 0; j < kLanes<T>; ++j)
     if (x[j]) return j;
   return -1;
+#endif
+}
+
+// The lowest lane of x that equals `value`, or -1.
+template <class T>
+inline int first_equal(Vec<T> x, T value) {
+#if defined(__AVX512F__)  // first_set of a comparison would go from a mask to a vector and back
+  unsigned mask;
+  if constexpr (sizeof(T) == 4) mask = _mm512_cmpeq_ps_mask((__m512)x, _mm512_set1_ps(value));
+  else mask = _mm512_cmpeq_pd_mask((__m512d)x, _mm512_set1_pd(value));
+  return mask ? __builtin_ctz(mask) : -1;
+#else
+  return first_set<T>(x == splat(value));
 #endif
 }
 
@@ -311,7 +329,7 @@ inline int64_t argmax_sum(const T* a, const T* b, int64_t n, T* best) {
   for (int64_t i = 0; i < n; i += kLanes<T>) m = vmax(load(a + i) + load(b + i), m);
   *best = hmax(m);
   for (int64_t i = 0; i < n; i += kLanes<T>)
-    if (const int j = first_set<T>((load(a + i) + load(b + i)) == splat<T>(*best)); j >= 0) return i + j;
+    if (const int j = first_equal<T>(load(a + i) + load(b + i), *best); j >= 0) return i + j;
   return 0;
 }
 
@@ -319,7 +337,7 @@ inline int64_t argmax_sum(const T* a, const T* b, int64_t n, T* best) {
 template <class T>
 inline int64_t first_equal(const T* x, int64_t n, T best) {
   for (int64_t i = 0; i < n; i += kLanes<T>)
-    if (const int j = first_set<T>(load_row(x, i, n, kNegInf<T>) == splat<T>(best)); j >= 0) return i + j;
+    if (const int j = first_equal<T>(load_row(x, i, n, kNegInf<T>), best); j >= 0) return i + j;
   return 0;
 }
 
