@@ -43,9 +43,12 @@ STRUCTURES: dict[str, tuple[Callable[[], list[Tensor]], Callable[..., Tensor]]] 
 }
 
 
-@pytest.fixture(params=["C++", "Python"])
+@pytest.fixture(params=["C++ in one call", "C++", "Python"])
 def node(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    """In turn the node in C++ and, as where it was not built, the one in Python."""
+    """In turn kernel and node in C++, the node alone, and, as where it was not built, the one in Python."""
+    if request.param != "C++ in one call":
+        for name in ("chain", "span_tree"):
+            monkeypatch.setattr(f"structlearn.structures.{name}.{name}_log_partition", lambda *args: None)
     if request.param == "Python":
         monkeypatch.setattr(_native, "attach", None)
     kind: str = request.param
@@ -67,7 +70,7 @@ def test_gradients(node: str, problem: tuple[list[Tensor], Callable[..., Tensor]
     leaves, log_z = problem
     grad_fn = log_z(*leaves).grad_fn
     assert grad_fn is not None
-    assert grad_fn.name() == {"C++": "LogPartitionBackward", "Python": "_LogPartitionBackward"}[node]
+    assert grad_fn.name() == ("_LogPartitionBackward" if node == "Python" else "LogPartitionBackward")
     weights = torch.tensor([1.0, -2.0, 0.5], dtype=torch.float64)
     assert torch.autograd.gradcheck(log_z, leaves)
     assert torch.autograd.gradgradcheck(log_z, leaves)
@@ -123,6 +126,34 @@ def test_tangents_are_refused(node: str) -> None:
         chain = sl.LinearChain(unary, torch.randn(3, 3, requires_grad=True))
         with pytest.raises(NotImplementedError, match="forward mode"):
             chain.log_partition()
+
+
+def test_one_call_records_only_where_torch_does() -> None:
+    unary, transition = torch.randn(2, 4, 3), torch.randn(3, 3)
+    again = value_and_gradient.chain_again
+
+    def called(*args: Any) -> Tensor | None:
+        found: Tensor | None = _native.chain_log_partition(*args, None, None, LENGTHS[::2].clamp(max=4), again)
+        return found
+
+    assert called(unary, transition) is None
+    leaf = unary.clone().requires_grad_()
+    with torch.no_grad():
+        assert called(leaf, transition) is None
+    with torch.inference_mode():
+        assert called(leaf, transition) is None
+    found = called(leaf, transition)
+    assert found is not None
+    assert found.requires_grad
+    assert called(leaf, transition.T) is None
+    assert _native.chain_log_partition(leaf, transition, None, None, None) is None
+
+    def inside(x: Tensor) -> Tensor:
+        assert called(leaf, transition) is None
+        return x.sum()
+
+    torch.func.grad(inside)(torch.randn(2))
+    torch.vmap(inside)(torch.randn(2, 2))
 
 
 def _attach(again: Callable[..., Any], **changed: Any) -> Tensor:

@@ -47,9 +47,9 @@ def native(request: pytest.FixtureRequest) -> Iterator[Any]:
 def through_ctypes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As where the module was not built."""
     absent = _native._Absent()
-    for name in ("chain_fits", "chain_best", "chain_value_and_gradient"):
+    for name in ("chain_fits", "chain_best", "chain_log_partition", "chain_value_and_gradient"):
         monkeypatch.setattr(f"structlearn.structures.chain.{name}", getattr(absent, name))
-    for name in ("span_tree_fits", "span_tree_best", "span_tree_value_and_gradient"):
+    for name in ("span_tree_fits", "span_tree_best", "span_tree_log_partition", "span_tree_value_and_gradient"):
         monkeypatch.setattr(f"structlearn.structures.span_tree.{name}", getattr(absent, name))
     for name in ("common_value", "chain_value_and_gradient", "span_tree_value_and_gradient"):
         monkeypatch.setattr(_native, name, getattr(absent, name))

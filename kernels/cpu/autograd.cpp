@@ -114,40 +114,45 @@ class LogPartition final : public torch::autograd::Node {
 
 }  // namespace
 
-// attach(log_z, gradient, again, tensors, options): log_z as a function of the tensors, or None where a tensor carries a
-// tangent of forward-mode differentiation. gradient has an entry for each of the tensors; both may be None.
-PyObject* attach(PyObject*, PyObject* const* args, Py_ssize_t count) {
+bool attach(const at::Tensor& log_z, variable_list gradient, PyObject* again, const variable_list& tensors, std::vector<int64_t> options) {
+  for (const at::Tensor& x : tensors)
+    if (x.defined() && x.unsafeGetTensorImpl()->_fw_grad(0, x).defined()) return false;
+  auto node = c10::make_intrusive<LogPartition>();
+  torch::autograd::edge_list edges;
+  edges.reserve(tensors.size()), node->tensors.reserve(tensors.size());
+  for (const at::Tensor& x : tensors) {
+    node->tensors.emplace_back(x, /*is_output=*/false);
+    edges.push_back(x.defined() && x.requires_grad() ? torch::autograd::impl::gradient_edge(x) : torch::autograd::Edge());
+  }
+  node->set_next_edges(std::move(edges));
+  node->gradient = std::move(gradient);
+  node->options = std::move(options);
+  static std::vector<PyObject*> kept;  // under the GIL
+  if (std::find(kept.begin(), kept.end(), again) == kept.end()) kept.push_back(Py_NewRef(again));
+  node->again = again;
+  torch::autograd::set_history(log_z, node);
+  return true;
+}
+
+PyObject* attach_from_python(PyObject*, PyObject* const* args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
   if (count != 5) return PyErr_Format(PyExc_TypeError, "attach takes 5 arguments, got %zd", count);
   PyObject *gradient = args[1], *tensors = args[3], *options = args[4];
   const Py_ssize_t inputs = PyTuple_Size(tensors), settings = PyTuple_Size(options);
   if (inputs < 0 || settings < 0) return nullptr;
   if (PyTuple_Size(gradient) != inputs) return PyErr_Format(PyExc_ValueError, "%zd gradients for %zd tensors", PyTuple_Size(gradient), inputs);
-  auto node = c10::make_intrusive<LogPartition>();
-  torch::autograd::edge_list edges;
-  edges.reserve(inputs), node->tensors.reserve(inputs), node->gradient.reserve(inputs);
-  for (Py_ssize_t i = 0; i < inputs; ++i) {
-    PyObject *given = PyTuple_GET_ITEM(tensors, i), *found = PyTuple_GET_ITEM(gradient, i);
-    node->gradient.push_back(found == Py_None ? at::Tensor() : THPVariable_Unpack(found));
-    if (given == Py_None) {
-      node->tensors.emplace_back();
-      edges.emplace_back();
-      continue;
-    }
-    const at::Tensor& x = THPVariable_Unpack(given);
-    if (x.unsafeGetTensorImpl()->_fw_grad(0, x).defined()) Py_RETURN_NONE;
-    node->tensors.emplace_back(x, /*is_output=*/false);
-    edges.push_back(x.requires_grad() ? torch::autograd::impl::gradient_edge(x) : torch::autograd::Edge());
-  }
+  const auto list = [&](PyObject* tuple) {
+    variable_list found(inputs);
+    for (Py_ssize_t i = 0; i < inputs; ++i)
+      if (PyObject* x = PyTuple_GET_ITEM(tuple, i); x != Py_None) found[i] = THPVariable_Unpack(x);
+    return found;
+  };
+  std::vector<int64_t> settings_given;
   for (Py_ssize_t i = 0; i < settings; ++i) {
-    node->options.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(options, i)));
+    settings_given.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(options, i)));
     if (PyErr_Occurred()) return nullptr;
   }
-  node->set_next_edges(std::move(edges));
-  static std::vector<PyObject*> kept;  // under the GIL
-  if (std::find(kept.begin(), kept.end(), args[2]) == kept.end()) kept.push_back(Py_NewRef(args[2]));
-  node->again = args[2];
-  torch::autograd::set_history(THPVariable_Unpack(args[0]), node);
+  if (!attach(THPVariable_Unpack(args[0]), list(gradient), args[2], list(tensors), std::move(settings_given))) Py_RETURN_NONE;
   return Py_NewRef(args[0]);
   END_HANDLE_TH_ERRORS
 }

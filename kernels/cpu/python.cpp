@@ -6,6 +6,8 @@
 // Built twice: as structlearn._native for every Python and torch, and with SL_TORCH as structlearn._native_torch for the
 // release of torch that is there, which takes a third of the time that a call costs besides its kernel.
 #ifdef SL_TORCH
+#include <torch/csrc/Exceptions.h>
+
 #include "autograd.h"
 #include "tensors_torch.h"
 #define MODULE _native_torch
@@ -214,6 +216,49 @@ PyObject* chain_value_and_gradient(PyObject*, PyObject* const* objects, Py_ssize
   return results.tuple();
 }
 
+#ifdef SL_TORCH
+// log Z of a structure as a function of objects[0..inputs), None where the kernel or torch's graph wants another way;
+// objects[inputs] is the Python function for other gradients. `fill(log_z, gradient)` calls the kernel.
+template <class F>
+PyObject* recorded(Type type, int64_t B, PyObject* const* objects, int inputs, F&& fill) {
+  HANDLE_TH_ERRORS
+  if (!tensors.recording(objects, inputs)) return decline();
+  void* values;
+  const at::Tensor log_z = tensors.make_tensor(type, {B}, &values);
+  std::vector<at::Tensor> gradient(inputs);
+  fill(values, gradient);
+  if (!attach(log_z, std::move(gradient), objects[inputs], tensors.unpack(objects, inputs))) return decline();
+  return THPVariable_Wrap(log_z);
+  END_HANDLE_TH_ERRORS
+}
+
+PyObject* chain_log_partition(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+  ChainArgs args;
+  Type type;
+  if (count != 6 || !read_chain(objects, &args, &type) || !ready(&args.threads)) return decline();
+  return recorded(type, args.B, objects, 5, [&](void* log_z, std::vector<at::Tensor>& gradient) {
+    const int64_t B = args.B, N = args.N, C = args.C;
+    void *unary, *transition, *start = nullptr, *end = nullptr;
+    gradient[0] = tensors.make_tensor(type, {B, N, C}, &unary);
+    gradient[1] = args.shared ? tensors.make_tensor(type, {C, C}, &transition) : tensors.make_tensor(type, {B, N > 1 ? N - 1 : 0, C, C}, &transition);
+    if (args.start) gradient[2] = tensors.make_tensor(type, {C}, &start);
+    if (args.end) gradient[3] = tensors.make_tensor(type, {C}, &end);
+    chain_log_z(type, cells(args), &args, log_z, unary, transition, start, end);
+  });
+}
+
+PyObject* span_tree_log_partition(PyObject*, PyObject* const* objects, Py_ssize_t count) {
+  SpanTreeArgs args;
+  Type type;
+  if (count != 3 || !read_spans(objects, &args, &type) || !ready(&args.threads)) return decline();
+  return recorded(type, args.B, objects, 2, [&](void* log_z, std::vector<at::Tensor>& gradient) {
+    void* spans;
+    gradient[0] = tensors.make_tensor(type, {args.B, args.N, args.N, args.L}, &spans);
+    tree_log_z(type, cells(args), &args, log_z, spans);
+  });
+}
+#endif
+
 PyObject* span_tree_fits(PyObject*, PyObject* const* objects, Py_ssize_t count) {
   SpanTreeArgs args;
   Type type;
@@ -266,7 +311,9 @@ PyMODINIT_FUNC INIT(MODULE)() {
       sl::method("span_tree_best", sl::span_tree_best, nullptr),
       sl::method("span_tree_value_and_gradient", sl::span_tree_value_and_gradient, nullptr),
 #ifdef SL_TORCH
-      sl::method("attach", sl::attach, nullptr),
+      sl::method("attach", sl::attach_from_python, nullptr),
+      sl::method("chain_log_partition", sl::chain_log_partition, nullptr),
+      sl::method("span_tree_log_partition", sl::span_tree_log_partition, nullptr),
 #endif
       {nullptr, nullptr, 0, nullptr}};
   static PyModuleDef module = {PyModuleDef_HEAD_INIT, NAME(MODULE), "Kernels called on tensors without ctypes.", -1, methods, nullptr, nullptr, nullptr, nullptr};

@@ -6,9 +6,10 @@
 #include <c10/core/impl/TorchDispatchModeTLS.h>
 #include <torch/csrc/autograd/python_variable.h>
 
+#include <algorithm>
 #include <cstring>
 #include <initializer_list>
-#include <new>
+#include <vector>
 
 #include "block.h"
 
@@ -34,7 +35,7 @@ class Memory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     Entries* block = Entries::take(bytes);
-    if (!block) throw std::bad_alloc();
+    TORCH_CHECK(block, "no memory for a result of ", bytes, " bytes");
     return {block->entries(), block, &Entries::give_back, c10::kCPU};
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
@@ -59,17 +60,34 @@ class Tensors {
     return true;
   }
 
-  // A contiguous tensor with undefined entries and, in *data, where they are; null with an exception set.
+  // A contiguous tensor with undefined entries and, in *data, where they are.
+  at::Tensor make_tensor(Type type, std::initializer_list<int64_t> shape, void** data) {
+    at::Tensor made(at::detail::empty_generic({shape.begin(), shape.size()}, &memory_, c10::DispatchKeySet(c10::DispatchKey::CPU), type, {}));
+    const c10::Storage& storage = made.storage();
+    *data = storage.mutable_data();
+    if (poison) std::memset(*data, 0xff, storage.nbytes());
+    return made;
+  }
+  // The same for Python; null with an exception set.
   PyObject* make(Type type, std::initializer_list<int64_t> shape, void** data) {
     try {
-      at::TensorBase made = at::detail::empty_generic({shape.begin(), shape.size()}, &memory_, c10::DispatchKeySet(c10::DispatchKey::CPU), type, {});
-      const c10::Storage& storage = made.storage();
-      *data = storage.mutable_data();
-      if (poison) std::memset(*data, 0xff, storage.nbytes());
-      return THPVariable_Wrap(std::move(made));
+      return THPVariable_Wrap(make_tensor(type, shape, data));
     } catch (const std::exception& error) {
       return PyErr_Format(PyExc_MemoryError, "%s", error.what());
     }
+  }
+
+  // Whether torch records what is done with these arguments, None among them, and no transformation of torch.func is
+  // under way, whose gradients take other ways.
+  static bool recording(PyObject* const* objects, int count) {
+    if (!at::GradMode::is_enabled() || c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return false;
+    return std::any_of(objects, objects + count, [](PyObject* x) { return x != Py_None && THPVariable_Unpack(x).requires_grad(); });
+  }
+  static std::vector<at::Tensor> unpack(PyObject* const* objects, int count) {
+    std::vector<at::Tensor> found(count);
+    for (int i = 0; i < count; ++i)
+      if (objects[i] != Py_None) found[i] = THPVariable_Unpack(objects[i]);
+    return found;
   }
 
   // How many a kernel may use now; 0 if a dispatch mode wants to see operators instead.

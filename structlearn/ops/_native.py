@@ -2,8 +2,9 @@
 
 Each declines, with None or False, what is not plain eager work on CPU tensors laid out as its kernel wants them; the
 caller then takes the way through ctypes, which copies, converts or raises. There are two builds of them: one for a
-single release of torch, which also has ``attach``, the node of log Z in torch's graph, and a slower one for every
-release from 2.10 on, without it (``attach`` is None). Where neither works, everything is declined.
+single release of torch, and a slower one for every release from 2.10 on. Only the first has log Z as a node of torch's
+graph: ``chain_log_partition`` and its like, and ``attach`` (else None) for what other kernels computed. Where neither
+works, everything is declined.
 """
 
 from __future__ import annotations
@@ -75,3 +76,6 @@ span_tree_fits = _module.span_tree_fits
 span_tree_best = _module.span_tree_best
 span_tree_value_and_gradient = _module.span_tree_value_and_gradient
 attach: Callable[..., Tensor | None] | None = getattr(_module, "attach", None)
+_recorded = _module if attach is not None else _Absent()
+chain_log_partition = _recorded.chain_log_partition
+span_tree_log_partition = _recorded.span_tree_log_partition

@@ -102,7 +102,8 @@ def chain(*args: Any) -> tuple[Tensor, Gradient]:
     return log_z, (*gradient, None)
 
 
-def _chain_again(grad: Tensor, *args: Any) -> Gradient:
+def chain_again(grad: Tensor, *args: Any) -> Gradient:
+    """d (sum_b grad_b log Z_b) / d (unary, transition, start, end, lengths), differentiable."""
     with torch.no_grad():
         log_z, alpha = chain_ops.forward(*args, True, "cpu")
     unary, transition, start, end = chain_ops.backward(*args, alpha, log_z, grad, "cpu")
@@ -111,7 +112,7 @@ def _chain_again(grad: Tensor, *args: Any) -> Gradient:
 
 def chain_log_partition(*args: Any) -> Tensor:
     """log Z (B,) for the arguments of ``ops/chain.py``."""
-    return log_partition(chain, _chain_again, args)
+    return log_partition(chain, chain_again, args)
 
 
 def span_tree(spans: Tensor, lengths: Tensor | None) -> tuple[Tensor, Gradient]:
@@ -124,7 +125,8 @@ def span_tree(spans: Tensor, lengths: Tensor | None) -> tuple[Tensor, Gradient]:
     return log_z, (gradient, None)
 
 
-def _span_tree_again(grad: Tensor, spans: Tensor, lengths: Tensor | None) -> Gradient:
+def span_tree_again(grad: Tensor, spans: Tensor, lengths: Tensor | None) -> Gradient:
+    """d (sum_b grad_b log Z_b) / d (spans, lengths), differentiable."""
     with torch.no_grad():
         log_z, chart = span_tree_ops.forward(spans, lengths, True, "cpu")
     return span_tree_ops.backward(spans, lengths, chart, log_z, grad, "cpu"), None
@@ -132,7 +134,7 @@ def _span_tree_again(grad: Tensor, spans: Tensor, lengths: Tensor | None) -> Gra
 
 def span_tree_log_partition(spans: Tensor, lengths: Tensor | None) -> Tensor:
     """log Z (B,) for the arguments of ``ops/span_tree.py``."""
-    return log_partition(span_tree, _span_tree_again, (spans, lengths))
+    return log_partition(span_tree, span_tree_again, (spans, lengths))
 
 
 def alignment(*args: Any) -> tuple[Tensor, Gradient]:

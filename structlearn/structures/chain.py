@@ -24,7 +24,7 @@ from torch.compiler import is_dynamo_compiling
 from structlearn.errors import LabelError, ShapeError
 from structlearn.ops import chain as ops
 from structlearn.ops import choose_backend, value_and_gradient
-from structlearn.ops._native import chain_best, chain_fits, chain_value_and_gradient
+from structlearn.ops._native import chain_best, chain_fits, chain_log_partition, chain_value_and_gradient
 from structlearn.ops._register import is_eager
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import chain_count, checks
@@ -260,6 +260,10 @@ class LinearChain(Structure):
         if self.backend == "torch-struct":
             return self._through_torch_struct.log_partition()
         args = self._args
+        if self.backend == "cpu" and not is_dynamo_compiling():
+            found: Tensor | None = chain_log_partition(*args, value_and_gradient.chain_again)
+            if found is not None:
+                return found
         keep = self._needs_gradient
         if keep and self.backend == "cpu" and is_eager(args[0]):
             return value_and_gradient.chain_log_partition(*args)

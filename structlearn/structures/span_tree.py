@@ -25,7 +25,12 @@ from torch.compiler import is_dynamo_compiling
 from structlearn.errors import ShapeError
 from structlearn.ops import choose_backend, value_and_gradient
 from structlearn.ops import span_tree as ops
-from structlearn.ops._native import span_tree_best, span_tree_fits, span_tree_value_and_gradient
+from structlearn.ops._native import (
+    span_tree_best,
+    span_tree_fits,
+    span_tree_log_partition,
+    span_tree_value_and_gradient,
+)
 from structlearn.ops._register import is_eager
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import charts, checks, span_tree_count
@@ -254,6 +259,10 @@ class SpanTree(Structure):
             return self._reference(Log())[0]
         if self.backend == "torch-struct":
             return self._through_torch_struct.log_partition()
+        if self.backend == "cpu" and not is_dynamo_compiling():
+            found: Tensor | None = span_tree_log_partition(self.spans, self.lengths, value_and_gradient.span_tree_again)
+            if found is not None:
+                return found
         keep = torch.is_grad_enabled() and self.spans.requires_grad
         if keep and self.backend == "cpu" and is_eager(self.spans):
             return value_and_gradient.span_tree_log_partition(self.spans, self.lengths)
