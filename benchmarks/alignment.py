@@ -115,7 +115,7 @@ def bars(rows: Sequence[Row], threads: int) -> list[Bar]:
             rival = _fastest(here, case, families)
             if rival is not None:
                 name = f"{operation} {case}: {text}"
-                found.append(Bar(name, limit, rival.ratio_to_ours, note=rival.contestant, sure=rival.sure))
+                found.append(report.bar_against(name, limit, here, rival, rival.contestant))
                 if families in (("numba",), ("jax",)):
                     found.append(report.untaped_bar(f"{name}, values without autograd", limit, here, case, rival))
     return found

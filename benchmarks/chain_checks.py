@@ -8,7 +8,7 @@ from numpy.typing import NDArray
 from benchmarks import cases
 from benchmarks.cases import ChainCase, Partition
 from benchmarks.harness import Operation, Row
-from benchmarks.report import Bar, geometric_mean, reachable, untaped_bar
+from benchmarks.report import Bar, bar_against, geometric_mean, reachable, untaped_bar
 from benchmarks.study import Plan
 
 # float32 sums of some hundred terms of size 1 round at about 1e-6 of the total; near ties may fall either way.
@@ -94,14 +94,21 @@ def _fastest(rows: Sequence[Row], case: str, role: str = "peer", family: str = "
         for row in rows
         if row.case == case and row.role == role and row.median_ms is not None and family in ("", row.family)
     ]
-    return min(found, key=lambda row: row.median_ms or 0.0, default=None)
+    return min(found, key=lambda row: row.least_ms or 0.0, default=None)
 
 
 def _against(text: str, limit: float, rows: Sequence[Row], rival: Row | None) -> Bar:
     if rival is None:
         return Bar(text, limit, None, note="no rival ran")
-    most = reachable(rows, rival)
-    return Bar(text, limit, rival.ratio_to_ours, note=rival.contestant, sure=rival.sure, reachable=most)
+    return bar_against(text, limit, rows, rival, rival.contestant)
+
+
+def _mean(text: str, limit: float, bars: Sequence[Bar], most: float | None = None) -> Bar:
+    """The geometric mean of some bars' values."""
+    sure, least = all(bar.sure for bar in bars), geometric_mean(bar.value if bar.sure else bar.least for bar in bars)
+    by = "torch alone and products at the roofline"
+    mean = geometric_mean(bar.value for bar in bars)
+    return Bar(text, limit, mean, sure=sure, least=least, reachable=most, limited_by=by)
 
 
 def _multiples(rows: Sequence[Row], family: str, limit: float, overhead_limit: float) -> list[Bar]:
@@ -112,8 +119,7 @@ def _multiples(rows: Sequence[Row], family: str, limit: float, overhead_limit: f
             continue
         asked = overhead_limit if row.case == OVERHEAD_ONLY else limit
         note = "" if row.status == "ok" else row.status
-        text, most = f"{row.operation} {row.case}: over {family}", reachable(rows, row)
-        bars.append(Bar(text, asked, row.ratio_to_ours, note=note, sure=row.sure, reachable=most))
+        bars.append(bar_against(f"{row.operation} {row.case}: over {family}", asked, rows, row, note))
     return bars
 
 
@@ -121,11 +127,7 @@ def _viterbi_bars(rows: Sequence[Row], cases_: Sequence[str]) -> list[Bar]:
     bars = _multiples(rows, "pytorch-crf", 15, 8) + _multiples(rows, "torch-struct", 100, 20)
     text = "viterbi {}: over the fastest alternative"
     fastest = [_against(text.format(case), 2, rows, _fastest(rows, case)) for case in cases_]
-    mean = geometric_mean(bar.value for bar in fastest)
-    bars += [
-        *fastest,
-        Bar("viterbi, geometric mean: over the fastest alternative", 3, mean, sure=all(bar.sure for bar in fastest)),
-    ]
+    bars += [*fastest, _mean("viterbi, geometric mean: over the fastest alternative", 3, fastest)]
     bars += [_against(f"viterbi {case}: passes lazy argmax", 1, rows, _fastest(rows, case, "level")) for case in cases_]
     return bars
 
@@ -146,10 +148,8 @@ def _partition_bars(rows: Sequence[Row], cases_: Sequence[str]) -> list[Bar]:
             text = f"partition {case}, {ours}: never slower than {name}"
             values = kind == "values"
             each.append(untaped_bar(text, 1, rows, case, rival) if values else _against(text, 1, rows, rival))
-        mean, sure = geometric_mean(bar.value for bar in each), all(bar.sure for bar in each)
-        text, by = f"partition, {ours}, geometric mean: over {name}", "torch alone and products at the roofline"
         best = None if kind == "values" else geometric_mean(most)
-        bars += [*each, Bar(text, 2, mean, sure=sure, reachable=best, limited_by=by)]
+        bars += [*each, _mean(f"partition, {ours}, geometric mean: over {name}", 2, each, best)]
     return bars
 
 

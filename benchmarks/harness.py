@@ -30,8 +30,7 @@ class Contestant:
         requires: modules that have to import; if one does not, the contestant is listed as not installed.
         role: "ours"; "untaped", ours without autograd; "peer", an alternative that the bars name; "wrapped", a peer's
             kernel given tensors and autograd; "level", an improved variant that no library ships; "floor", what
-            torch takes for a call that computes nothing, so that nobody looks at its answer; "roofline", the machine's
-            own limit.
+            torch itself takes, whose answer nobody looks at; "roofline", the machine's own limit.
         family: groups the variants of one library for the bars.
         cannot: case -> reason why it is not even tried, or None.
         compiles_by_shape: a warm-up at another shape does not count (it matters when memory is measured).
@@ -94,6 +93,18 @@ class Row:
     ratio_to_ours: float | None = None
     units_per_second: float | None = None
     roofline_fraction: float | None = None
+
+    @property
+    def least_ms(self) -> float | None:
+        """The median, or the fastest sample where too many were disturbed, which only makes a call slower."""
+        return self.median_ms if self.calm else self.min_ms
+
+    @property
+    def least_ratio(self) -> float | None:
+        """What `ratio_to_ours` is at the least, however ours and this contestant were disturbed."""
+        if self.ratio_to_ours is None or not self.median_ms or self.least_ms is None:
+            return None
+        return self.ratio_to_ours * self.least_ms / self.median_ms
 
 
 def missing(modules: Sequence[str]) -> str | None:

@@ -1,17 +1,17 @@
 """What a call costs before it computes anything, at (1,20,9). `python -m benchmarks.overhead`.
 
-The smallest chain measures call overhead alone. This splits it: what torch itself takes for a result tensor, and for
-an autograd function that computes nothing, is a floor under every call that takes and returns tensors.
+The smallest chain measures call overhead alone. This splits it; what torch itself takes for the sum of a finished log Z
+with its backward pass is a floor under every call that goes through its autograd.
 """
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
 import structlearn as sl
 from benchmarks import harness
 from benchmarks.harness import Effort
-from benchmarks.peers import torch_alone
 from benchmarks.peers.tensors import differentiate
 from benchmarks.quiet import Quiet
 
@@ -22,24 +22,33 @@ def main() -> None:
     unary, transition = torch.randn(1, 20, 9, requires_grad=True), torch.randn(9, 9, requires_grad=True)
     lengths = torch.tensor([20])
 
-    empty = torch_alone.gradients(unary, transition)
+    log_z = torch.zeros(1, requires_grad=True)
 
-    def differentiated(log_partition: Callable[[], torch.Tensor]) -> Callable[[], object]:
-        return differentiate(log_partition, unary, transition)
-
-    def chain() -> sl.LinearChain:
+    def chain(unary: torch.Tensor = unary, transition: torch.Tensor = transition) -> sl.LinearChain:
         return sl.LinearChain(unary, transition, lengths=lengths)
+
+    class Nothing(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *given: torch.Tensor) -> torch.Tensor:
+            ctx.save_for_backward(*given)
+            return given[0].new_empty(given[0].shape[0])
+
+        @staticmethod
+        def backward(ctx: Any, grad: torch.Tensor) -> tuple[torch.Tensor, ...]:
+            return tuple(torch.empty_like(x) for x in ctx.saved_tensors)
 
     calls: dict[str, Callable[[], object]] = {
         "an empty tensor of labels": lambda: torch.empty((1, 20), dtype=torch.int64),
-        "an object that keeps its arguments, and that tensor": torch_alone.labels(
-            1, 20, potentials=(unary, transition), lengths=lengths
-        ),
         "LinearChain(...)": chain,
         "LinearChain(...).argmax()": lambda: chain().argmax(),
         "LinearChain(...).log_partition_and_marginals()": lambda: chain().log_partition_and_marginals(),
-        "autograd function that computes nothing, sum and backward": differentiated(empty),
-        "LinearChain(...).log_partition(), sum and backward": differentiated(lambda: chain().log_partition()),
+        "sum of a leaf (1,) and backward": differentiate(lambda log_z: log_z, log_z),
+        "autograd function in Python that computes nothing, sum and backward": differentiate(
+            Nothing.apply, unary, transition
+        ),
+        "LinearChain(...).log_partition(), sum and backward": differentiate(
+            lambda u, t: chain(u, t).log_partition(), unary, transition
+        ),
     }
     for call in calls.values():
         call()  # loads the kernels

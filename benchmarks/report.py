@@ -21,9 +21,9 @@ VERSIONS = ("torch", "numpy", "numba", "jax", "hmmlearn", "pytorch-crf", "TorchC
 class Bar:
     """A demand and what was measured: holds if value ≥ limit (or ≤, if `at_most`); without a value it does not hold.
 
-    Where other processes disturbed the measurement (not `sure`), the verdict is "unsure" whatever the value.
-    `reachable` is what `limited_by` would have, by default torch computing nothing: a bar beyond it that is missed is
-    marked "limit", not "FAIL".
+    Where other processes disturbed the measurement (not `sure`), the verdict is "unsure", unless even `least`, the
+    value by the rival's fastest sample, holds. `reachable` is what `limited_by` would have, by default torch alone: a
+    bar beyond it that is missed is marked "limit", not "FAIL".
     """
 
     text: str
@@ -33,20 +33,24 @@ class Bar:
     unit: str = "×"
     note: str = ""
     sure: bool = True
+    least: float | None = None
     reachable: float | None = None
     limited_by: str = "torch alone"
+
+    def _meets(self, value: float | None) -> bool:
+        if value is None or math.isnan(value):
+            return False
+        return value <= self.limit if self.at_most else value >= self.limit
 
     @property
     def holds(self) -> bool:
         """Whether the measured value meets the limit."""
-        if self.value is None or math.isnan(self.value):
-            return False
-        return self.value <= self.limit if self.at_most else self.value >= self.limit
+        return self._meets(self.value)
 
     @property
     def verdict(self) -> str:
         """pass, FAIL, limit or unsure."""
-        if self.value is not None and not self.sure:
+        if self.value is not None and not self.sure and not self._meets(self.least):
             return "unsure"
         if self.holds:
             return "pass"
@@ -56,6 +60,8 @@ class Bar:
         value = "not measured" if self.value is None else f"{self.value:.3g}{self.unit}"
         sign = "≤" if self.at_most else "≥"
         note = f" ({self.note})" if self.note else ""
+        if not self.sure and self.least is not None:
+            note += f"; by its fastest sample {self.least:.3g}{self.unit}"
         if self.verdict == "limit":
             note += f"; {self.limited_by} {self.reachable:.3g}{self.unit}"
         return f"{self.verdict} | {self.text} | {sign} {self.limit:g}{self.unit} | {value}{note}"
@@ -66,7 +72,14 @@ def untaped_bar(text: str, limit: float, rows: Sequence[Row], case: str, rival: 
     ours = next((row for row in rows if row.role == "untaped" and row.case == case), None)
     if rival is None or ours is None or not rival.median_ms or not ours.median_ms:
         return Bar(text, limit, None, note="no rival ran")
-    return Bar(text, limit, rival.median_ms / ours.median_ms, note=rival.contestant, sure=rival.calm and ours.calm)
+    sure, least = rival.calm and ours.calm, (rival.least_ms or 0.0) / ours.median_ms
+    return Bar(text, limit, rival.median_ms / ours.median_ms, note=rival.contestant, sure=sure, least=least)
+
+
+def bar_against(text: str, limit: float, rows: Sequence[Row], rival: Row, note: str = "") -> Bar:
+    """Ours over a rival on the same case; `rows` are of one operation."""
+    ratio, least, most = rival.ratio_to_ours, rival.least_ratio, reachable(rows, rival)
+    return Bar(text, limit, ratio, note=note, sure=rival.sure, least=least, reachable=most)
 
 
 def reachable(rows: Sequence[Row], rival: Row | None, *, computing: bool = False) -> float | None:

@@ -8,30 +8,21 @@ import numpy as np
 from benchmarks.harness import Contestant
 from benchmarks.peers import torch_alone
 from benchmarks.peers.ours import UNTAPED
+from benchmarks.peers.tensors import differentiate
 from benchmarks.tree_cases import Array, DenseCase, SpanCase
 
 Call = Callable[[], Any]
 
 
-def _differentiate(make: Callable[..., Any], *leaves: Any) -> Call:
-    """log Z and the gradients of its sum, by autograd."""
-    import torch
-
-    def call() -> Any:
-        log_z = make(*leaves)
-        return log_z.detach(), torch.autograd.grad(log_z.sum(), leaves)
-
-    return call
-
-
 def _read_spans(result: Any) -> dict[str, Array]:
     log_z, gradient = result
-    gradient = gradient[0] if isinstance(gradient, tuple) else gradient
-    return {"log Z": np.asarray(log_z, dtype=np.float64), "spans": np.asarray(gradient, dtype=np.float64)}
+    if isinstance(gradient, tuple):  # marginals have fields
+        (gradient,) = gradient
+    return {"log Z": _numpy(log_z), "spans": _numpy(gradient)}
 
 
 def _numpy(x: Any) -> Array:
-    return x.detach().numpy().astype(np.float64)  # type: ignore[no-any-return]
+    return np.asarray(x.detach() if hasattr(x, "detach") else x, dtype=np.float64)
 
 
 # --- labelled spans
@@ -51,7 +42,7 @@ def ours_span_partition(case: SpanCase) -> Call:
 
     import structlearn as sl
 
-    return _differentiate(lambda x: sl.SpanTree(x).log_partition(), torch.tensor(case.spans, requires_grad=True))
+    return differentiate(lambda x: sl.SpanTree(x).log_partition(), torch.tensor(case.spans, requires_grad=True))
 
 
 def ours_span_values(case: SpanCase) -> Call:
@@ -63,18 +54,10 @@ def ours_span_values(case: SpanCase) -> Call:
     return lambda: sl.SpanTree(spans).log_partition_and_marginals()
 
 
-def alone_span_argmax(case: SpanCase) -> Call:
-    import torch
-
-    return torch_alone.labels(*case.spans.shape[:3], potentials=(torch.tensor(case.spans),))
-
-
 def alone_span_partition(case: SpanCase) -> Call:
     import torch
 
-    spans = torch.tensor(case.spans, requires_grad=True)
-    nothing = torch_alone.gradients(spans)
-    return _differentiate(lambda _: nothing(), spans)
+    return torch_alone.gradients(torch.tensor(case.spans))
 
 
 def _numba(kernel: str, *more: int) -> Callable[[SpanCase], Call]:
@@ -104,7 +87,7 @@ def struct_span_partition(case: SpanCase) -> Call:
     import torch
     from torch_struct import TreeCRF
 
-    return _differentiate(lambda x: TreeCRF(x).partition, torch.tensor(case.spans, requires_grad=True))
+    return differentiate(lambda x: TreeCRF(x).partition, torch.tensor(case.spans, requires_grad=True))
 
 
 # --- dense grammars
@@ -170,7 +153,7 @@ def ours_dense_partition(case: DenseCase) -> Call:
 
     grammar = _grammar(case)
     leaves = _tensors(case, grad=True)
-    return _differentiate(lambda t, r, o: sl.WeightedCFG(grammar, t, r.flatten(), o).log_partition(), *leaves)
+    return differentiate(lambda t, r, o: sl.WeightedCFG(grammar, t, r.flatten(), o).log_partition(), *leaves)
 
 
 def _struct(terms: Any, rules: Any, roots: Any) -> Any:
@@ -196,17 +179,17 @@ def _read_struct(parts: Any) -> dict[str, Array]:
 
 
 def struct_dense_partition(case: DenseCase) -> Call:
-    return _differentiate(lambda t, r, o: _struct(t, r, o).partition, *_tensors(case, grad=True))
+    return differentiate(lambda t, r, o: _struct(t, r, o).partition, *_tensors(case, grad=True))
 
 
 def loop_dense_partition(case: DenseCase) -> Call:
     from benchmarks.tree_torch import dense_loop
 
-    return _differentiate(dense_loop, *_tensors(case, grad=True))
+    return differentiate(dense_loop, *_tensors(case, grad=True))
 
 
 def _read_dense(result: Any) -> dict[str, Array]:
-    log_z, (terms, rules, roots) = result
+    log_z, terms, rules, roots = result
     return {"log Z": _numpy(log_z), "terms": _numpy(terms), "rules": _numpy(rules), "roots": _numpy(roots)}
 
 
@@ -221,7 +204,6 @@ def _peer(name: str, prepare: Any, read: Any, module: str) -> Contestant:
 CONTESTANTS: dict[str, tuple[Contestant, ...]] = {
     "span argmax": (
         _ours(ours_span_argmax, lambda y: y.numpy()),
-        Contestant(torch_alone.NAME, alone_span_argmax, role="floor"),
         _peer("numba", _numba("span_argmax", -100), lambda y: y, "numba"),
         Contestant("numba, two layouts", _numba("span_argmax_both", -100), lambda y: y, ("numba",), "level"),
         _peer("torch-struct", struct_span_argmax, _read_hot, "torch_struct"),

@@ -229,10 +229,9 @@ def bars(rows: Sequence[Row]) -> list[Bar]:
         if limit is not None:
             note = "" if row.status == "ok" else row.status
             text = f"{row.operation} {row.case}: over {row.family}"
-            most = report.reachable([other for other in rows if other.operation == row.operation], row)
-            found.append(Bar(text, limit, row.ratio_to_ours, note=note, sure=row.sure, reachable=most))
+            same = [other for other in rows if other.operation == row.operation]
+            found.append(report.bar_against(text, limit, same, row, note))
             if (row.operation, row.family) == ("span partition", "numba"):
-                same = [other for other in rows if other.operation == row.operation]
                 found.append(report.untaped_bar(f"{text}, values without autograd", limit, same, row.case, row))
         elif row.operation == "treebank":
             limit = 300 if "10" in row.case else 3

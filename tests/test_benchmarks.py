@@ -225,6 +225,13 @@ def test_bars_and_slopes() -> None:
         "FAIL",
         "unsure",
     ]
+    # By the rival's fastest sample a disturbed measurement may decide all the same.
+    disturbed = harness.Row("x", "case", 1, "peer", "peer", "", "ok", median_ms=8.0, min_ms=6.0, ratio_to_ours=4.0)
+    assert (disturbed.least_ms, disturbed.least_ratio) == (6.0, 3.0)
+    for limit, verdict in ((2, "pass"), (3.5, "unsure"), (5, "unsure")):
+        bar = report.bar_against("x", limit, [disturbed], disturbed)
+        assert bar.verdict == verdict
+        assert "by its fastest sample 3" in str(bar)
     assert [report.Bar("x", 2, value, reachable=most).verdict for value, most in ((1, 1.5), (1, 2.5), (3, 1.5))] == [
         "limit",
         "FAIL",

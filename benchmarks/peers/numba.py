@@ -67,7 +67,7 @@ def chain_partition_wrapped(case: ChainCase) -> Callable[[], Any]:
 
     unary, transition, lengths = inputs(case, grad=True)
     apply: Any = LogPartition.apply
-    return differentiate(lambda: apply(unary, transition, lengths), unary, transition)
+    return differentiate(lambda u, t: apply(u, t, lengths), unary, transition)
 
 
 _REQUIRES = ("numba",)

@@ -19,7 +19,7 @@ def chain_partition(case: ChainCase) -> Callable[[], Any]:
     import structlearn as sl
 
     unary, transition, lengths = inputs(case, grad=True)
-    return differentiate(lambda: sl.LinearChain(unary, transition, lengths=lengths).log_partition(), unary, transition)
+    return differentiate(lambda u, t: sl.LinearChain(u, t, lengths=lengths).log_partition(), unary, transition)
 
 
 def chain_values(case: ChainCase) -> Callable[[], Any]:

@@ -41,7 +41,7 @@ def chain_partition(case: ChainCase) -> Callable[[], Any]:
     model.start_transitions.requires_grad_(False)
     model.end_transitions.requires_grad_(False)
 
-    def log_partition() -> Any:
+    def log_partition(unary: Any, _: Any) -> Any:
         return model._compute_normalizer(unary.transpose(0, 1), mask.transpose(0, 1))
 
     return differentiate(log_partition, unary, model.transitions)

@@ -27,16 +27,15 @@ def mask_of(case: ChainCase) -> "Tensor":
     return torch.tensor(case.mask)
 
 
-def differentiate(
-    log_partition: "Callable[[], Tensor]", unary: "Tensor", transition: "Tensor"
-) -> "Callable[[], tuple[Tensor, Tensor | None, Tensor | None]]":
-    """The call that is timed: clear the gradients, log Z (B,) forward, backward of its sum."""
+def differentiate(log_partition: "Callable[..., Tensor]", *leaves: "Tensor") -> "Callable[[], tuple[Any, ...]]":
+    """The call that is timed: clear the gradients, log Z (B,) of the leaves forward, backward of its sum."""
 
-    def call() -> "tuple[Tensor, Tensor | None, Tensor | None]":
-        unary.grad = transition.grad = None
-        log_z = log_partition()
+    def call() -> tuple[Any, ...]:
+        for leaf in leaves:
+            leaf.grad = None
+        log_z = log_partition(*leaves)
         log_z.sum().backward()  # type: ignore[no-untyped-call]
-        return log_z, unary.grad, transition.grad
+        return log_z, *[leaf.grad for leaf in leaves]
 
     return call
 

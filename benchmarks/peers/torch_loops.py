@@ -70,13 +70,13 @@ def chain_viterbi(case: ChainCase) -> Callable[[], Any]:
 def chain_partition(case: ChainCase) -> Callable[[], Any]:
     unary, transition, _ = inputs(case, grad=True)
     mask = mask_of(case)
-    return differentiate(lambda: log_space(unary, transition, mask), unary, transition)
+    return differentiate(lambda u, t: log_space(u, t, mask), unary, transition)
 
 
 def chain_partition_scaled(case: ChainCase) -> Callable[[], Any]:
     unary, transition, _ = inputs(case, grad=True)
     mask = mask_of(case)
-    return differentiate(lambda: scaled(unary, transition, mask), unary, transition)
+    return differentiate(lambda u, t: scaled(u, t, mask), unary, transition)
 
 
 CONTESTANTS = {

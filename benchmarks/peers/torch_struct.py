@@ -46,9 +46,7 @@ def chain_partition(case: ChainCase) -> Callable[[], Any]:
     from torch_struct import LinearChainCRF
 
     unary, transition, lengths = inputs(case, grad=True)
-    return differentiate(
-        lambda: LinearChainCRF(_edges(unary, transition), lengths=lengths).partition, unary, transition
-    )
+    return differentiate(lambda u, t: LinearChainCRF(_edges(u, t), lengths=lengths).partition, unary, transition)
 
 
 def _contestant(prepare: Any, read: Any) -> Contestant:

@@ -39,7 +39,7 @@ def chain_partition(case: ChainCase) -> Callable[[], Any]:
     model, mask = _model(case, transition), mask_of(case)
     model.start_trans.requires_grad_(False)
     model.end_trans.requires_grad_(False)
-    return differentiate(lambda: model._compute_denominator_log_likelihood(unary, mask), unary, model.trans_matrix)
+    return differentiate(lambda u, _: model._compute_denominator_log_likelihood(u, mask), unary, model.trans_matrix)
 
 
 CONTESTANTS = {
