@@ -53,4 +53,4 @@ def _rows(found: dict[str, Any]) -> Iterator[tuple[str, str, str, str]]:
     if s := found.get("start"):
         for name in ("--help", "doctor"):
             text = f"{s[name]['cpu']:.2f} s of CPU, {s[name]['wall']:.2f} s of wall"
-            yield f"`structlearn {name}`", text, "≤ 2 s", said(s[name]["cpu"] <= 2)
+            yield f"`structlearn {name}`", text, "≤ 2 s of CPU", said(s[name]["cpu"] <= 2)

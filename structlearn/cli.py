@@ -68,7 +68,7 @@ def _add_completion(top: argparse.ArgumentParser) -> None:
         import shtab
     except ImportError:
         return
-    shtab.add_argument_to(top, ["--print-completion"], help="print a completion script for bash, zsh or tcsh")
+    shtab.add_argument_to(top, ["--print-completion"], help="print a completion script for a shell")
 
 
 def _command(

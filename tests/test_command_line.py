@@ -108,6 +108,37 @@ def test_predict_does_not_take_a_line_of_text_for_columns(
     assert "--format text" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("config", "remedy"),
+    [("tagging/laso", "structlearn fit"), ("joint/laso", "structlearn fit"), ("reranking/crf", "--solver voting")],
+)
+def test_solve_refuses_what_is_not_one_dense_tensor(
+    config: str, remedy: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["solve", "--config", str(ROOT / "configs" / f"{config}.yaml")]) == 2
+    said = capsys.readouterr().err
+    assert "expected a feature map over one dense tensor" in said
+    assert remedy in said
+
+
+@pytest.mark.parametrize("command", ["test", "validate"])
+def test_scoring_wants_a_checkpoint(command: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config = str(ROOT / "configs" / "letters" / "linear-crf.yaml")
+    assert cli.main([command, "--config", config, "--trainer.default_root_dir", str(tmp_path)]) == 2
+    assert "--ckpt_path: expected a checkpoint" in capsys.readouterr().err
+
+
+def test_a_folder_that_cannot_be_made_is_told_before_training(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "file").write_text("")
+    config = str(ROOT / "configs" / "letters" / "linear-crf.yaml")
+    options = ["--save_to", str(tmp_path / "file"), "--trainer.default_root_dir", str(tmp_path)]
+    assert cli.main(["fit", "--config", config, *options]) == 2
+    assert "File exists" in capsys.readouterr().err
+    assert not list(tmp_path.rglob("*.ckpt"))
+
+
 def test_solve_prints_a_certificate_and_saves(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     config = ROOT / "configs" / "letters" / "linear-crf.yaml"
     text = config.read_text() + "\n"

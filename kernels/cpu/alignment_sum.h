@@ -103,7 +103,7 @@ template <class T>
 inline Vec<T> choose(Lanes<T> lanes, Vec<T> a, Vec<T> b) { return lanes ? a : b; }
 #endif
 
-// How many entries from p[0] on, or from p[0] back, are x: at most L.
+// How many entries from p[0] on are x: at most L.
 template <class T>
 inline int64_t same_onward(const T* p, T x) {
 #if defined(__AVX512F__)
@@ -113,12 +113,6 @@ inline int64_t same_onward(const T* p, T x) {
   while (k < kLanes<T> && p[k] == x) ++k;
   return k;
 #endif
-}
-template <class T>
-inline int64_t same_back(const T* p, T x) {
-  int64_t k = 0;
-  while (k < kLanes<T> && p[-k] == x) ++k;
-  return k;
 }
 
 // e^score of match scores, below 2^-126 zero. Scores above kLargest end the attempt, so theirs may be anything that

@@ -143,8 +143,6 @@ class SparseChart {
     out->right = at(slot_[1][j * S_ + right]);
     return true;
   }
-  // Whether cut k is one of them, by the masks.
-  bool is_cut(int64_t i, int64_t j, int64_t left, int64_t right, int64_t k) const { return bit(0, i, left, k) && bit(1, j, right, k); }
 
  private:
   T* at(int64_t row) { return store_.data() + row * Fields * stride_; }

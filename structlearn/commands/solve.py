@@ -14,7 +14,7 @@ from structlearn import saving
 from structlearn.commands.training import instantiated
 from structlearn.data.modules import TaskData
 from structlearn.errors import ArgumentError
-from structlearn.features import FeatureMap, RuleMap
+from structlearn.features import CandidateMap, FeatureMap, RuleMap
 from structlearn.reranking.training import train_voting
 from structlearn.solvers import StructuredSVM
 from structlearn.tasks import Task
@@ -60,6 +60,7 @@ def trained(task: Task, data: TaskData, asked: dict[str, Any]) -> str:
 
 def solve(task: Task, data: TaskData, **options: Any) -> Any:
     """Puts the exact head for all training data into ``task``; the certificate."""
+    _require_one_tensor(task)
     train = data.encoded("train")
     batch = data.codec.collate(train.items)
     x, bare = _phi(task, batch.x), _without_encoder(task.feature_map)
@@ -70,6 +71,17 @@ def solve(task: Task, data: TaskData, **options: Any) -> Any:
         ):
             parameter.copy_(exact)
     return svm.certificate_
+
+
+def _require_one_tensor(task: Task) -> None:
+    """The exact solvers take weights that score one dense tensor."""
+    found, remedy = getattr(task, "feature_map", None), "structlearn fit trains this task"
+    if isinstance(found, CandidateMap):
+        remedy = "give --solver voting, or train it by structlearn fit"
+    elif found is not None and not any(getattr(module, "sparse", False) for module in found.modules()):
+        return
+    got = type(task).__name__ if found is None else type(found).__name__
+    raise ArgumentError("model", "a feature map over one dense tensor", got, remedy)
 
 
 def _phi(task: Task, x: Any) -> Tensor:

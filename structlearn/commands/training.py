@@ -47,7 +47,22 @@ class TrainingCommand(LightningCLI):
         if threads:
             torch.set_num_threads(threads)
 
+    def before_validate(self) -> None:
+        self._require_checkpoint()
+
+    def before_test(self) -> None:
+        self._require_checkpoint()
+
+    def _require_checkpoint(self) -> None:
+        """A model fresh from its configuration has not learnt anything that could be scored."""
+        if not self._get(self.config, "ckpt_path"):
+            remedy = "a file below lightning_logs/*/checkpoints, which structlearn fit writes"
+            raise ArgumentError("--ckpt_path", "a checkpoint to score", None, remedy)
+
     def before_fit(self) -> None:
+        if folder := self._get(self.config, "save_to"):
+            # Before hours of training, not after them.
+            Path(folder).mkdir(parents=True, exist_ok=True)
         if self._get(self.config, "solve") is not None:
             raise ArgumentError("--config", "one for fit", "one with solve", "run structlearn solve --config with it")
         if self._get(self.config, "compile"):

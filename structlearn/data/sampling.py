@@ -52,6 +52,8 @@ class BucketSampler(DistributedSampler[Rows]):
         known = dist.is_available() and dist.is_initialized()
         self.num_replicas = replicas or (dist.get_world_size() if known else 1)
         self.rank = rank if rank is not None else (dist.get_rank() if known else 0)
+        if not len(lengths):
+            raise ArgumentError("data", "examples", "none", "the file that was read has none; see its format in docs")
         if len(lengths) < self.num_replicas:
             # A process without any batch would leave the others waiting at the end.
             expected = f"at least {self.num_replicas} examples, one for each process"

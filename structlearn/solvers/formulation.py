@@ -20,15 +20,13 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from structlearn.costs import Cost, ZeroOne
 from structlearn.errors import ArgumentError
-
-Penalty = Literal["linear", "quadratic", "hard"]
 
 
 @dataclass(frozen=True)

@@ -99,7 +99,7 @@ def installed(method: str) -> bool:
 def check_method(method: str) -> None:
     """``method`` must be known and installed."""
     if method not in METHODS:
-        raise ArgumentError("qp", f"one of {METHODS}", repr(method), "'auto' picks by size")
+        raise ArgumentError("qp", f"one of {METHODS}", repr(method), "'auto' takes the fastest measured, smo")
     if not installed(method):
         raise DependencyError("qp", f"the package {method}", "none", f"pip install {method}, or take qp='smo'")
 
