@@ -9,6 +9,8 @@ from typing import Any
 import pytest
 import torch
 from cases import BACKENDS
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import structlearn as sl
 from structlearn import errors
@@ -112,6 +114,22 @@ CASES: dict[str, Case] = {
         "values in 0..4",
         "7 in batch row 99",
         "clip",
+    ),
+    "lengths on meta": (
+        lambda: chain(lengths=torch.ones(2, device="meta").long()),
+        DeviceError,
+        "lengths",
+        "device cpu",
+        "meta",
+        "has no values",
+    ),
+    "backend list": (
+        lambda: chain(backend=["cpu"]),
+        BackendError,
+        "backend",
+        "one of",
+        "['cpu']",
+        "pass backend='auto'",
     ),
     "lengths rank": (
         lambda: chain(lengths=torch.ones(2, 1).long()),
@@ -417,3 +435,50 @@ def test_a_loss_wants_a_structure(loss: torch.nn.Module) -> None:
 def test_planes_of_the_layer_are_sorted_by_example() -> None:
     with pytest.raises(ArgumentError, match="group: expected examples in rising order"):
         sl.solvers.SVMLayer()(torch.randn(3, 2), torch.ones(3), torch.tensor([0, 1, 0]), 1.0)
+
+
+GRAMMAR = sl.Grammar(torch.tensor([(0, 0, 0), (0, 1, 1)]), 1, 1)
+
+
+def _log_z_with(kind: str, lengths: Tensor) -> Tensor:
+    b = lengths.shape[0]
+    if kind == "chain":
+        return sl.LinearChain(torch.zeros(b, 5, 4), torch.zeros(4, 4), lengths=lengths).log_partition()
+    if kind == "segments":
+        return sl.SemiMarkov(torch.zeros(b, 5, 2, 3), torch.zeros(3, 3), lengths=lengths).log_partition()
+    if kind == "spans":
+        return sl.SpanTree(torch.zeros(b, 5, 5, 2), lengths=lengths).log_partition()
+    if kind == "grammar":
+        return sl.WeightedCFG(
+            GRAMMAR, torch.zeros(b, 5, 1), torch.zeros(2), torch.zeros(1), lengths=lengths
+        ).log_partition()
+    return sl.Alignment(
+        torch.zeros(b, 5, 5), gap=torch.tensor(0.0), x_lengths=lengths, y_lengths=lengths
+    ).log_partition()
+
+
+class _Watching(TorchDispatchMode):
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        return function(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("bad", [7, -2, 3_000_000])
+@pytest.mark.parametrize("kind", ["chain", "segments", "spans", "grammar", "alignment"])
+def test_lengths_that_no_constructor_saw_do_not_reach_a_kernel(kind: str, bad: int) -> None:
+    """Compiled and under a mode the values are unknown when a structure is made; a kernel would leave its memory."""
+    fine, wrong = torch.tensor([5, 3]), torch.tensor([5, bad])
+    with _Watching(), pytest.raises(LengthsError, match=f"{bad} in batch row 1"):
+        _log_z_with(kind, wrong)
+    compiled = torch.compile(lambda x: _log_z_with(kind, x), fullgraph=True, backend="aot_eager")
+    torch.testing.assert_close(compiled(fine), _log_z_with(kind, fine))
+    with pytest.raises(LengthsError, match=f"{bad} in batch row 1"):
+        compiled(wrong)
+
+
+def test_lengths_written_over_after_the_check() -> None:
+    lengths = torch.tensor([5, 3])
+    s = sl.LinearChain(torch.zeros(2, 5, 4), torch.zeros(4, 4), lengths=lengths)
+    lengths[1] = 9
+    for query in (s.argmax, s.max, s.log_partition, s.log_partition_and_marginals, s.entropy):
+        with pytest.raises(LengthsError, match="9 in batch row 1"):
+            query()

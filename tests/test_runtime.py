@@ -58,7 +58,9 @@ def test_repeats_are_equal_to_the_bit() -> None:
 def test_python_threads_at_once() -> None:
     """Two threads inside the kernels at the same time, over and over, on different batches."""
     torch.set_num_threads(2)  # sums are cut into one chunk a thread, so the expected bits need the same number
-    expected = [answers(seed=seed) for seed in range(4)]
+    few = ChainCase("few", B=3, N=40, C=9, lengths=(40, 7, 22), start=True, dtype=torch.float32)
+    cases = (LARGE, few, LARGE, few)
+    expected = [answers(case, seed) for seed, case in enumerate(cases)]
     wrong: list[Any] = []
     gate = threading.Barrier(4)
 
@@ -67,7 +69,7 @@ def test_python_threads_at_once() -> None:
         gate.wait()
         try:
             for _ in range(8):
-                if not equal(answers(seed=seed), expected[seed]):
+                if not equal(answers(cases[seed], seed), expected[seed]):
                     wrong.append(seed)
         except Exception as error:
             wrong.append(error)
@@ -128,6 +130,9 @@ for case in (
     ChainCase("narrow", B=19, N=7, C=5, lengths=tuple(b % 8 for b in range(19)), start=True, dtype=torch.float32),
     ChainCase("wide", B=9, N=6, C=33, lengths=None, per_position=True, end=True, dtype=torch.float64),
     ChainCase("ties", B=9, N=9, C=9, lengths=None, integers=True, dtype=torch.float32),
+    ChainCase("few", B=3, N=9, C=9, lengths=(9, 0, 4), start=True, end=True, dtype=torch.float32),
+    ChainCase("one of two labels", B=1, N=9, C=2, lengths=None, integers=True, dtype=torch.float64),
+    ChainCase("one with full vectors", B=1, N=5, C=16, lengths=None, integers=True, dtype=torch.float32),
     ChainCase("hard", B=11, N=8, C=9, lengths=None, spread=80.0, dtype=torch.float32),
 ):
     found.append([x.double().tolist() for x in answers(case)])

@@ -45,6 +45,8 @@ def choose_backend(name: str, device_type: str, native: tuple[str, ...]) -> str:
     word or refused. A constant to ``torch.compile``, which looks through ``functools.cache`` and would try to
     trace the search for the library.
     """
+    if not isinstance(name, str):
+        raise BackendError("backend", f"one of {('auto', *BACKENDS)}", repr(name), "pass backend='auto'")
     return _choose(name, device_type, native)
 
 

@@ -9,8 +9,10 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import Tensor
 
 import structlearn
+from structlearn.errors import LengthsError
 
 _BY_CAPABILITY = {"AVX512": "avx512", "AVX2": "avx2"}
 
@@ -65,12 +67,21 @@ def _within() -> Any:
     return function
 
 
-def within(values: torch.Tensor, count: int, most: int) -> bool:
-    """Whether every entry of contiguous int64 ``values`` (count,) on the CPU lies in 0..most.
+def lengths_within(name: str, lengths: Tensor | None, size: int) -> Tensor | None:
+    """``lengths`` (B,), int64 on the CPU, contiguous; LengthsError if one is not in 0..size.
 
-    Minimum and maximum in Python cost more than decoding a short sentence.
+    Kernels trust lengths with their memory. What a structure was given may come here unchecked (compiled, under a
+    transform) or changed since. Minimum and maximum in Python cost more than decoding a short sentence.
     """
-    function = _within()
-    if function is None:
-        return all(0 <= value <= most for value in values.tolist())
-    return function(values.data_ptr(), count, most) == 1  # type: ignore[no-any-return]
+    if lengths is None:
+        return None
+    lengths, function = lengths.contiguous(), _within()
+    if function is not None and function(lengths.data_ptr(), lengths.numel(), size) == 1:
+        return lengths
+    values = lengths.tolist()
+    outside = [value for value in values if not 0 <= value <= size]
+    if not outside:
+        return lengths
+    bad = min(outside) if min(outside) < 0 else max(outside)
+    got = f"{bad} in batch row {values.index(bad)}"
+    raise LengthsError(name, f"values in 0..{size}, the padded size", got, "clip or re-pad")

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from structlearn.errors import LabelError
 from structlearn.ops._derivatives import given
-from structlearn.ops._library import kernel
+from structlearn.ops._library import kernel, lengths_within
 from structlearn.ops._register import operator
 
 MODES = ("global", "local", "semiglobal")  # AlignmentMode of kernels/cpu/alignment.h
@@ -42,7 +42,8 @@ def call(name: str, args: Args, *rest: Tensor | int | None) -> int:
     match, gap_x, gap_y, open_x, open_y, x_lengths, y_lengths, mode, band = args
     if match.shape[2] > 1 and match.stride(2) != 1:
         match = match.contiguous()
-    x_lengths, y_lengths = (x if x is None else x.contiguous() for x in (x_lengths, y_lengths))
+    x_lengths = lengths_within("x_lengths", x_lengths, match.shape[1])
+    y_lengths = lengths_within("y_lengths", y_lengths, match.shape[2])
     packed = _PACK(
         match.data_ptr(), *map(_pointer, (gap_x, gap_y, open_x, open_y, x_lengths, y_lengths)), *match.shape,
         match.stride(0), match.stride(1), *_strides(gap_x), *_strides(gap_y), *_strides(open_x), *_strides(open_y),

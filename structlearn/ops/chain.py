@@ -14,7 +14,7 @@ from torch import Tensor
 
 from structlearn.errors import LabelError
 from structlearn.ops._derivatives import finite, given, no_third, require_second
-from structlearn.ops._library import kernel
+from structlearn.ops._library import kernel, lengths_within
 from structlearn.ops._register import operator
 
 ARGS = "Tensor unary, Tensor transition, Tensor? start, Tensor? end, Tensor? lengths"
@@ -53,7 +53,7 @@ def call(name: str, args: Args, *rest: Tensor | int | None) -> int:
     # Copies must live until the kernel returns, hence the names.
     start = None if start is None else start.contiguous()
     end = None if end is None else end.contiguous()
-    lengths = None if lengths is None else lengths.contiguous()
+    lengths = lengths_within("lengths", lengths, n)
     packed = _PACK(
         unary.data_ptr(), transition.data_ptr(),
         0 if start is None else start.data_ptr(),

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from structlearn.errors import LabelError
 from structlearn.ops._derivatives import finite, given, no_third
-from structlearn.ops._library import kernel
+from structlearn.ops._library import kernel, lengths_within
 from structlearn.ops._register import operator
 
 ARGS = (
@@ -40,8 +40,8 @@ def call(name: str, args: Any, *rest: Tensor | int | None) -> int:
     terms, rules, roots, spans, lengths, tables, nonterminals, pairs, dense = args
     terms, rules, roots = _last_contiguous(terms), _rows(rules), _rows(roots)
     spans = None if spans is None else _last_contiguous(spans)
-    lengths = None if lengths is None else lengths.contiguous()
     b, n, p = terms.shape
+    lengths = lengths_within("lengths", lengths, n)
     r = rules.shape[-1]
     at, places = tables.data_ptr(), []
     for size in (3 * r, nonterminals + 1, r, nonterminals + p + 1, pairs, pairs + 1, r, r, r):

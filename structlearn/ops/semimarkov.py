@@ -14,7 +14,7 @@ from torch import Tensor
 
 from structlearn.errors import LabelError
 from structlearn.ops._derivatives import finite, given, no_third, require_second
-from structlearn.ops._library import kernel
+from structlearn.ops._library import kernel, lengths_within
 from structlearn.ops._register import operator
 
 ARGS = "Tensor segments, Tensor transition, Tensor? lengths"
@@ -35,7 +35,7 @@ def call(name: str, args: Args, *rest: Tensor | int | None) -> int:
         segments = segments.contiguous()
     if c > 1 and (transition.stride(-1) != 1 or transition.stride(-2) != c):
         transition = transition.contiguous()
-    lengths = None if lengths is None else lengths.contiguous()
+    lengths = lengths_within("lengths", lengths, n)
     shared = transition.dim() == 2
     packed = _PACK(
         segments.data_ptr(), transition.data_ptr(), _pointer(lengths), b, n, w, c, *segments.stride()[:3],

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from structlearn.errors import LabelError
 from structlearn.ops._derivatives import finite, no_third, require_second
-from structlearn.ops._library import kernel
+from structlearn.ops._library import kernel, lengths_within
 from structlearn.ops._register import operator
 
 ARGS = "Tensor spans, Tensor? lengths"
@@ -41,9 +41,8 @@ def _inner_contiguous(spans: Tensor) -> Tensor:
 def call(name: str, spans: Tensor, lengths: Tensor | None, *rest: Tensor | int | None) -> int:
     """Runs a C++ kernel on the arguments and the outputs or options in ``rest``."""
     spans = _inner_contiguous(spans)
-    if lengths is not None:
-        lengths = lengths.contiguous()
     b, n, _, labels = spans.shape
+    lengths = lengths_within("lengths", lengths, n)
     packed = _PACK(
         spans.data_ptr(), 0 if lengths is None else lengths.data_ptr(), b, n, labels, spans.stride(0), spans.stride(1),
         _group(b, n), torch.get_num_threads(),

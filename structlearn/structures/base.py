@@ -195,7 +195,8 @@ class Structure(ABC):
 def check_count(argument: str, value: int) -> None:
     """``value`` must be a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise ArgumentError(argument, "an integer >= 1", repr(value), f"pass {argument}=1 or more")
+        got = f"{value!r} of type {type(value).__name__}"
+        raise ArgumentError(argument, "an integer >= 1", got, f"pass {argument}=1 or more")
 
 
 def recording() -> AbstractContextManager[None]:

@@ -81,7 +81,8 @@ class LinearChain(Structure):
             a length is never read, NaN included. Lengths on the CPU are checked; on a GPU only with
             ``validate``, since reading them back would stall the device.
         backend: "auto", or one of ``ops.backends()``.
-        validate: look for NaN at unpadded places (and, on a GPU, at the lengths).
+        validate: look for NaN at unpadded places (and, on a GPU, at the lengths). Without it, what a NaN there does to
+            the results is not said: a kernel may pass over it.
 
     Outputs are labels (B, N), int64, padded with -100. Half-precision potentials are computed in float32.
     """

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structlearn.errors import DeviceError, DTypeError, LabelError, LengthsError, PotentialError, ShapeError
-from structlearn.ops._library import within
+from structlearn.errors import DeviceError, DTypeError, LabelError, PotentialError, ShapeError
+from structlearn.ops._library import lengths_within
 from structlearn.ops._register import is_eager
 
 _COMPUTED = (torch.float32, torch.float64)
@@ -57,7 +57,8 @@ def check_lengths(
 ) -> Tensor | None:
     """``lengths`` as an int64 tensor (B,) on ``device``, each in 0..size.
 
-    Values are checked where there are any and it costs no synchronisation: on the CPU, in plain eager execution.
+    Values are checked where there are any and it costs no synchronisation: on the CPU, in plain eager execution; else
+    by the kernels' operators.
     """
     if lengths is None:
         return None
@@ -75,11 +76,9 @@ def check_lengths(
         lengths = lengths.long()
     if lengths.is_cpu and is_eager(lengths):
         lengths = lengths.contiguous()
-        if not within(lengths, batch, size):
-            values = lengths.tolist()
-            bad = min(values) if min(values) < 0 else max(values)
-            got = f"{bad} in batch row {values.index(bad)}"
-            raise LengthsError(name, f"values in 0..{size}, the padded size", got, "clip or re-pad")
+        lengths_within(name, lengths, size)
+    if lengths.is_meta and device.type != "meta":
+        raise DeviceError(name, f"device {device}, as the potentials", lengths.device, "a meta tensor has no values")
     return lengths if lengths.device == device else lengths.to(device, non_blocking=True)
 
 
