@@ -482,3 +482,12 @@ def test_lengths_written_over_after_the_check() -> None:
     for query in (s.argmax, s.max, s.log_partition, s.log_partition_and_marginals, s.entropy):
         with pytest.raises(LengthsError, match="9 in batch row 1"):
             query()
+
+
+def test_views_that_are_negated_when_read() -> None:
+    z = torch.randn(2, 5, 3, dtype=torch.complex64)
+    for unary in (torch._neg_view(z.real.contiguous()), z.conj().imag, z[..., :1].conj().imag):
+        assert unary.is_neg()
+        c = unary.shape[-1]
+        found, expected = (sl.LinearChain(x, torch.zeros(c, c)).max() for x in (unary, unary.resolve_neg().clone()))
+        assert torch.equal(found, expected)

@@ -122,6 +122,33 @@ def test_windows_are_zero_beyond_the_ends_and_ignore_padding() -> None:
             torch.testing.assert_close(unary[b, t], torch.einsum("cwf,wf->c", weight, around))
 
 
+GRAMMAR = sl.Grammar([(0, 0, 0), (0, 1, 1), (0, 0, 1)], 1, 2)
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: ChainMap(3, 2),
+        lambda: ChainMap(3, 2, window=1),
+        lambda: ChainMap(3, 2, input_transitions=True),
+        lambda: sl.features.SegmentMap(3, 2, 2),
+        lambda: sl.features.RuleMap(GRAMMAR, 3),
+        lambda: sl.features.SpanScorerMap(3, 2, hidden=4),
+    ],
+)
+def test_nan_in_padding_does_not_reach_gradients(make: Any) -> None:
+    feature_map = randomised(make())
+    found = []
+    for padding in (0.0, torch.nan):
+        x = X.clone()
+        for b, n in enumerate(LENGTHS.tolist()):
+            x[b, n:] = padding
+        value = feature_map(x, LENGTHS).log_partition().sum()
+        found.append(torch.autograd.grad(value, list(feature_map.parameters())))
+    for plain, with_nan in zip(*found, strict=True):
+        assert torch.equal(plain, with_nan)
+
+
 def test_a_flat_taxonomy_is_the_multiclass_map() -> None:
     flat, plain = randomised(TaxonomyMap(3, sl.Taxonomy.flat(4))), randomised(MulticlassMap(3, 4))
     plain.load_state_dict(flat.state_dict())

@@ -12,6 +12,7 @@ from cases import NEG_INF, assert_close
 from grammar_cases import GrammarCase, forbidden_cases, tie_cases
 
 import structlearn as sl
+from structlearn.data.brackets import parse_tree
 from structlearn.errors import ArgumentError, DTypeError, InfeasibleError, LabelError, ShapeError
 from structlearn.structures.counting import Counter
 
@@ -217,12 +218,53 @@ def test_a_sentence_without_a_parse_is_named_and_glue_parses_it(backend: str) ->
     with pytest.raises(InfeasibleError, match=r"none for batch rows \[1, 2\]; with_glue\(\)"):
         s.argmax()
     glued = s.with_glue(-10.0)
+    assert glued.grammar.preterminals[-1] == "ANY"
     trees = [tree.bracket() if tree else "" for tree in glued.trees(glued.argmax(), [list("abcd")] * 3)]
     assert trees[0] == "(S (NP (D a) (N b)) (VP (V c) (N d)))"
     assert trees[1].startswith("(GLUE (VP (V a) (NP (D b) (N c)))")
     assert trees[2].startswith("(GLUE (NP (D a) (N b))")
+    assert [tree.count("ANY") for tree in trees] == [0, 0, 0]  # every word has a tag, and keeps it
     assert float(glued.max()[0]) == 0.0
     assert bool((glued.max() > NEG_INF).all())
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_glue_takes_the_place_of_no_derivation_however_bad(backend: str) -> None:
+    s = sl.WeightedCFG(toy(), tagged("D", "N", "V", "N"), torch.full((4,), -1000.0), ROOT, backend=backend)
+    glued = s.with_glue()
+    assert torch.equal(glued.max(), s.max())
+    assert torch.equal(glued.log_partition(), s.log_partition())
+    (tree,) = glued.trees(glued.argmax())
+    assert tree is not None
+    assert tree.label == "S"
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_no_words_and_no_rules(backend: str) -> None:
+    s = sl.WeightedCFG(toy(), torch.zeros(2, 0, 3), torch.zeros(4), ROOT, backend=backend)
+    assert s.argmax().shape == (2, 0, 0)
+    assert s.max().tolist() == [0.0, 0.0]
+    words = sl.Grammar([], 0, 2)
+    s = sl.WeightedCFG(words, torch.zeros(2, 2, 2), torch.zeros(0), torch.zeros(2), lengths=[1, 0], backend=backend)
+    assert s.max().tolist() == [0.0, 0.0]
+    torch.testing.assert_close(s.log_partition(), torch.tensor([math.log(2), 0.0]))
+    assert s.argmax().tolist() == [[[0, -100], [-100, -100]], [[-100, -100], [-100, -100]]]
+
+
+def test_many_preterminals_do_not_make_a_grammar_dense() -> None:
+    """Two of eight triples of nonterminals are rules, and 6,000 kinds of words would fill gigabytes of products."""
+    rules = [(0, 0, 0), (1, 1, 0)] + [(0, 2 + p, 3 + p) for p in range(5999)]
+    grammar = sl.Grammar(rules, 2, 6000)
+    assert not grammar.dense
+    assert sl.Grammar(rules[:2], 2, 2).dense
+    assert bool(sl.WeightedCFG(grammar, torch.zeros(1, 2, 6000), torch.zeros(6001), torch.zeros(2)).max() == 0)
+
+
+def test_trees_with_several_symbols_over_a_span_are_no_charts() -> None:
+    s = sl.WeightedCFG(toy(), torch.zeros(1, 2, 3), torch.zeros(4), ROOT)
+    for text in ("(S (NP (D a) (N b)))", "(NP (NP (D a)) (N b))"):
+        with pytest.raises(LabelError, match="one symbol over every span"):
+            s.chart([parse_tree(text)])
 
 
 def test_a_single_word_is_glued_too() -> None:

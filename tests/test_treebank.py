@@ -117,6 +117,8 @@ def test_function_tags():
         ("(S\n a (NN b))", 2, "'a' and more in '(S'"),
         ("\nwords", 2, "'words' outside brackets"),
         ("(S (NN a)\n (NP))", 2, "expected a word or brackets inside, got '(NP)'; remove the bracket"),
+        ("(S\n ((X b) (Y c)))", 2, "expected a label after every '(', got none inside '(S'"),
+        ("( (S (X a))\n( (S (X b)) )\n( (S (X c)) ))", 2, "or the ')' that is missing before it"),
         ("()", 1, "expected a word or brackets inside, got '()'"),
     ],
 )

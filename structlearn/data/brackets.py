@@ -2,7 +2,7 @@
 
     tree = "(" label word ")" | "(" label tree tree* ")"
 
-White space separates and has no other meaning; the label may be empty, as it is at the top of a Penn tree.
+White space separates and has no other meaning; the label at the top may be empty, as it is in Penn trees.
 """
 
 from __future__ import annotations
@@ -53,6 +53,9 @@ def parse_trees(text: str, *, source: str = "text", line: int = 1) -> Iterator[T
                 raise wrong(
                     position, "a word or brackets inside", got, "remove the bracket, or write the word and its tag"
                 )
+            if opened and not label:
+                remedy = "write its label, or the ')' that is missing before it"
+                raise wrong(position, "a label after every '('", f"none inside '({opened[-1][1]}'", remedy)
             tree = Tree(label, children)
         if opened:
             opened[-1][2].append(tree)

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from structlearn.data.substitution import AMINO_ACIDS, substitution_table
 from structlearn.errors import DTypeError, LabelError, ShapeError
-from structlearn.features.base import FeatureMap, counted, one_output
+from structlearn.features.base import FeatureMap, counted, one_output, zero_beyond
 from structlearn.ops._register import is_eager
 from structlearn.structures import Alignment, paths
 from structlearn.structures.alignment import Mode
@@ -186,5 +186,10 @@ class EncoderAlignmentMap(_PairMap):
         if second.dim() != 3 or second.shape[-1] != self.in_features:
             raise ShapeError(
                 "x[1]", f"(B, M, {self.in_features}) after the encoder", tuple(second.shape), "check in_features"
+            )
+        if lengths is not None:
+            first, second = (
+                zero_beyond(phi, check_lengths(name, given, phi.shape[0], phi.shape[1], phi.device))
+                for name, phi, given in zip(("x_lengths", "y_lengths"), (first, second), lengths, strict=True)
             )
         return self.structure(first @ self.similarity @ second.mT, lengths)

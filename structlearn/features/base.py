@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from structlearn.descriptions import Described
 from structlearn.errors import ShapeError
 from structlearn.structures import Structure
-from structlearn.structures.checks import check_label_tensor
+from structlearn.structures.checks import check_label_tensor, unpadded
 
 
 class FeatureMap(Described, nn.Module, ABC):
@@ -96,6 +96,13 @@ def added_up(values: Tensor, index: Tensor, size: int) -> Tensor:
     b, _, f = values.shape
     rows = torch.arange(b, device=index.device)[:, None] * size + index
     return values.new_zeros((b * size, f)).index_add_(0, rows.flatten(), values.flatten(0, 1)).view(b, size, f)
+
+
+def zero_beyond(phi: Tensor, lengths: Tensor | None) -> Tensor:
+    """phi (B, N, F), 0 at padded positions: a product with NaN there would reach the gradients of all weights."""
+    if lengths is None:
+        return phi
+    return torch.where(unpadded(lengths, phi.shape[0], phi.shape[1], phi.device).unsqueeze(-1), phi, 0.0)
 
 
 def counted(used: Tensor, index: Tensor, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

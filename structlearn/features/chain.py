@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from structlearn.errors import ArgumentError
-from structlearn.features.base import FeatureMap, added_up, counted, one_output
+from structlearn.features.base import FeatureMap, added_up, counted, one_output, zero_beyond
 from structlearn.structures import LinearChain, SecondOrderChain
 from structlearn.structures.checks import check_labels, check_lengths, unpadded
 
@@ -72,11 +72,11 @@ class ChainMap(FeatureMap):
 
     def _windows(self, phi: Tensor, lengths: Tensor | None) -> Tensor:
         """(B, N, F) to (B, N, (2r+1) F): the neighbours' features, 0 beyond either end."""
+        phi = zero_beyond(phi, lengths)
         if self.window == 0:
             return phi
-        b, n, _ = phi.shape
-        inside = torch.where(unpadded(lengths, b, n, phi.device).unsqueeze(-1), phi, 0.0)
-        wide = nn.functional.pad(inside, (0, 0, self.window, self.window))
+        n = phi.shape[1]
+        wide = nn.functional.pad(phi, (0, 0, self.window, self.window))
         return torch.cat([wide[:, i : i + n] for i in range(2 * self.window + 1)], -1)
 
     def forward(self, x: Any, lengths: Tensor | Sequence[int] | None = None) -> LinearChain | SecondOrderChain:  # type: ignore[override]
@@ -88,7 +88,9 @@ class ChainMap(FeatureMap):
         if self.second is not None:
             return SecondOrderChain(unary, transition, self.eta * self.second, lengths=lengths)
         if self.input_transition is not None:
-            transition = transition + self.eta * torch.einsum("bnf,pcf->bnpc", phi[:, 1:], self.input_transition)
+            transition = transition + self.eta * torch.einsum(
+                "bnf,pcf->bnpc", zero_beyond(phi, lengths)[:, 1:], self.input_transition
+            )
         return LinearChain(unary, transition, lengths=lengths)
 
     def histograms(self, x: Any, y: Tensor, lengths: Tensor | Sequence[int] | None = None) -> list[Tensor]:
@@ -99,13 +101,13 @@ class ChainMap(FeatureMap):
         y = one_output(y, (b, n), phi.device)
         check_labels("y", y, mask, c)
         y = y.masked_fill(~mask, 0)
-        wide = torch.where(mask.unsqueeze(-1), self._windows(phi, lengths), 0.0)
+        wide = zero_beyond(self._windows(phi, lengths), lengths)
         pairs = y[:, :-1] * c + y[:, 1:]
         found = [added_up(wide, y, c), self.eta * counted(mask[:, 1:], pairs, (c, c), phi.dtype)]
         if self.second is not None:
             triples = pairs[:, :-1] * c + y[:, 2:]
             found.append(self.eta * counted(mask[:, 2:], triples, (c, c, c), phi.dtype))
         if self.input_transition is not None:
-            into = torch.where(mask[:, 1:, None], phi[:, 1:], 0.0)
+            into = zero_beyond(phi, lengths)[:, 1:]
             found.append(self.eta * added_up(into, pairs, c * c).view(b, c, c, f))
         return found

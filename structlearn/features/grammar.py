@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from structlearn.errors import ArgumentError, DTypeError, LabelError, ShapeError
-from structlearn.features.base import FeatureMap, added_up, counted, one_output
+from structlearn.features.base import FeatureMap, added_up, counted, one_output, zero_beyond
 from structlearn.structures import Grammar, WeightedCFG
 from structlearn.structures.base import PAD
 from structlearn.structures.checks import check_lengths, unpadded
@@ -67,7 +67,12 @@ class RuleMap(FeatureMap):
 
     def forward(self, x: Any, lengths: Tensor | Sequence[int] | None = None) -> WeightedCFG:
         """The scores of all derivations of x."""
-        terms = self._observed(x, lengths) if self.head[2] == "preterminal" else self.features(x, 3) @ self.emission.T
+        if self.head[2] == "preterminal":
+            terms = self._observed(x, lengths)
+        else:
+            phi = self.features(x, 3)
+            lengths = check_lengths("lengths", lengths, phi.shape[0], phi.shape[1], phi.device)
+            terms = zero_beyond(phi, lengths) @ self.emission.T
         roots = self.root.masked_fill(~self.get_buffer("roots"), float("-inf"))
         return WeightedCFG(self.grammar, terms, self.rule, roots, lengths=lengths)
 
@@ -82,14 +87,14 @@ class RuleMap(FeatureMap):
         used = (apart & (y != PAD)).flatten(1)
         rules = counted(used, y.clamp(min=0).flatten(1), (self.grammar.num_rules,), dtype)
         last = (mask.sum(1) - 1).clamp(min=0)
-        top = y[torch.arange(b, device=y.device), 0, last].clamp(min=0)
-        parent = self.grammar.rules.to(y.device)[:, 0]
+        # A word more, so that empty sentences have a place to look at and grammars without rules a parent.
+        top = nn.functional.pad(y, (0, 1, 0, 1))[torch.arange(b, device=y.device), 0, last].clamp(min=0)
+        parent = nn.functional.pad(self.grammar.rules.to(y.device)[:, 0], (0, 1))
         over = torch.where(last > 0, parent[top.clamp(max=len(parent) - 1)], top + self.grammar.num_nonterminals)
-        roots = counted(mask[:, :1], over[:, None], (self.grammar.num_symbols,), dtype)
+        roots = counted(last[:, None] < mask.sum(1, keepdim=True), over[:, None], (self.grammar.num_symbols,), dtype)
         if self.head[2] == "preterminal":
             return [rules, roots, counted(mask, words.clamp(min=0), (p,), dtype)]
-        phi = self.features(x, 3).masked_fill(~mask[..., None], 0.0)
-        return [rules, roots, added_up(phi, words.clamp(min=0), p)]
+        return [rules, roots, added_up(zero_beyond(self.features(x, 3), sizes), words.clamp(min=0), p)]
 
     def _observed(self, x: Tensor, lengths: Any) -> Tensor:
         """(B, N, P): the weight of each preterminal, -inf where the tag does not allow it."""

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from structlearn.features.base import FeatureMap, added_up, counted, one_output
+from structlearn.features.base import FeatureMap, added_up, counted, one_output, zero_beyond
 from structlearn.structures import SemiMarkov, segmentation
 from structlearn.structures.checks import check_lengths, unpadded
 
@@ -48,8 +48,7 @@ class SegmentMap(FeatureMap):
         phi = self.features(x, 3)
         b, n, _ = phi.shape
         lengths = check_lengths("lengths", lengths, b, n, phi.device)
-        mask = unpadded(lengths, b, n, phi.device).unsqueeze(-1)
-        unary = torch.where(mask, phi, 0.0) @ self.emission.T
+        unary = zero_beyond(phi, lengths) @ self.emission.T
         before = nn.functional.pad(unary.cumsum(1), (0, 0, 1, 0))
         starts = torch.arange(n, device=phi.device)[:, None]
         ends = (starts + torch.arange(1, self.width.shape[0] + 1, device=phi.device)).clamp(max=n)
@@ -68,7 +67,7 @@ class SegmentMap(FeatureMap):
         labels = segmentation.spread(y, c).masked_fill(~mask, 0)
         pairs = labels[:, :-1] * c + labels[:, 1:]
         return [
-            added_up(torch.where(mask.unsqueeze(-1), phi, 0.0), labels, c),
+            added_up(zero_beyond(phi, lengths), labels, c),
             counted(starts, y.clamp(min=0), (w, c), phi.dtype),
             self.eta * counted(starts[:, 1:], pairs, (c, c), phi.dtype),
         ]

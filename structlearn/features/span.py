@@ -18,9 +18,9 @@ import torch
 from torch import Tensor, nn
 
 from structlearn.errors import ArgumentError
-from structlearn.features.base import FeatureMap
+from structlearn.features.base import FeatureMap, zero_beyond
 from structlearn.structures import SpanTree
-from structlearn.structures.checks import check_lengths, unpadded
+from structlearn.structures.checks import check_lengths
 
 
 class SpanScorerMap(FeatureMap):
@@ -65,8 +65,7 @@ class SpanScorerMap(FeatureMap):
         phi = self.features(x, 3)
         b, n, _ = phi.shape
         lengths = check_lengths("lengths", lengths, b, n, phi.device)
-        words = torch.where(unpadded(lengths, b, n, phi.device).unsqueeze(-1), phi, 0.0)
-        edged = nn.functional.pad(words, (0, 0, 1, 1))
+        edged = nn.functional.pad(zero_beyond(phi, lengths), (0, 0, 1, 1))
         posts = torch.cat([edged[:, :-1], edged[:, 1:]], -1)  # (B, N + 1, 2 in_features)
         left, right = self.left(posts[:, :-1]), self.right(posts[:, 1:])
         if self.scorer == "mlp":

@@ -170,7 +170,11 @@ class Structure(ABC):
         )
 
     def argmax(self) -> Any:
-        """A best output of each instance; on ties the one with the lowest indices, in every backend."""
+        """A best output of each instance; on ties the one with the lowest indices, in every backend.
+
+        InfeasibleError for an instance without one; compiled or under a transform, which cannot look at values, its
+        output is all padding and its ``max`` -inf.
+        """
         y, score = self._best()
         if is_eager(score):
             self._require_feasible(score)

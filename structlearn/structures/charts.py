@@ -126,6 +126,8 @@ def rules_of(symbols: Tensor, words: Tensor, grammar: Grammar) -> Tensor:
 def _children(over: Tensor) -> tuple[Tensor, Tensor]:
     """What the parts of every i..j hold at its first cut into two that hold something, PAD if there is none."""
     n = over.shape[-1]
+    if n == 0:
+        return over, over
     beyond = torch.full_like(over[..., :1, :], PAD)
     below = torch.cat([over[..., 1:, :], beyond], -2)  # [k, j]: what k+1..j holds
     place = torch.arange(n, device=over.device)
@@ -186,6 +188,9 @@ def from_trees(given: Sequence[Tree], grammar: Grammar, size: int) -> Tensor:
                 )
             if node.is_preterminal:
                 words[b, i] = number
+            elif i == j or symbols[b, i, j] != PAD:
+                got = f"{label!r} as one of several over words {i}..{j} of tree {b}"
+                raise LabelError("trees", "one symbol over every span", got, "join unary chains, as to_cnf does")
             else:
                 symbols[b, i, j] = number
     y = rules_of(symbols, words, grammar)

@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.compiler import is_dynamo_compiling
 
 from structlearn.errors import DeviceError, DTypeError, LabelError, PotentialError, ShapeError
 from structlearn.ops._library import lengths_within
@@ -25,7 +26,12 @@ def check_tensor(name: str, value: Tensor, rank: int, shape: str) -> None:
 
 
 def same_kind(named: dict[str, Tensor | None]) -> list[Any]:
-    """The potentials on one device and in one floating dtype; half precision is computed in float32."""
+    """The potentials on one device and in one floating dtype; half precision is computed in float32.
+
+    A view that torch means to negate when it is read (of an imaginary part, say) is negated: kernels read memory.
+    """
+    if not is_dynamo_compiling():  # which knows no such views
+        named = {name: None if v is None else v.resolve_neg() for name, v in named.items()}
     values = list(named.values())
     first = values[0]
     assert first is not None

@@ -173,8 +173,8 @@ class WeightedCFG(Structure):
     def with_glue(self, score: float = -100.0) -> WeightedCFG:
         """The same with :meth:`Grammar.with_glue`, so that every sentence has a derivation.
 
-        ``score`` is what each use of a glue rule, of GLUE as the root and of ANY over a word costs; below any gain
-        that it could bring, the glue is used only where there is no derivation without it.
+        A sentence that has one without keeps its derivations and their scores; in the others each use of a glue rule,
+        of GLUE as the root and of ANY over a word adds ``score``.
         """
         g = self.grammar
         glued = g.with_glue()
@@ -186,7 +186,11 @@ class WeightedCFG(Structure):
             words = self.root_scores.new_full((*self.root_scores.shape[:-1], g.num_preterminals), NEG_INF)
         root_scores = torch.cat([root_scores, _padded(words, 1, score)], -1)
         spans = None if self.spans is None else _padded(self.spans, 1, 0.0)
-        terms = _padded(self.terms, 1, score)
+        with torch.no_grad():
+            derived = self.max() > NEG_INF
+        # Every glue ends in ANY, so forbidding that forbids all of it.
+        word = torch.where(derived, NEG_INF, score).to(self.terms.dtype)
+        terms = torch.cat([self.terms, word[:, None, None].expand(*self.terms.shape[:2], 1)], -1)
         return WeightedCFG(
             glued, terms, rule_scores, root_scores, spans=spans, lengths=self.lengths, backend=self.backend
         )
@@ -217,9 +221,17 @@ class WeightedCFG(Structure):
         return found
 
     def trees(self, y: Tensor, words: Sequence[Sequence[str]] | None = None) -> list[Tree | None]:
-        """The charts (B, N, N) as trees of symbol names over words (positions if not given), None where none is."""
-        names = self.grammar.symbols
-        return charts.trees(self.symbols(y), self.mask, lambda symbol, start, end: names[symbol], words)
+        """The charts (B, N, N) as trees of symbol names over words (positions if not given), None where none is.
+
+        A word under glue's ANY is named by its best preterminal, if it has one.
+        """
+        names, over = self.grammar.symbols, self.symbols(y)
+        if self.grammar.any_word is not None:
+            best, tag = self.terms[..., :-1].max(-1)
+            word = over.diagonal(0, -2, -1)
+            glued = (word == self.grammar.any_word) & (best > NEG_INF)
+            word.copy_(torch.where(glued, self.grammar.num_nonterminals + tag, word))
+        return charts.trees(over, self.mask, lambda symbol, start, end: names[symbol], words)
 
     def chart(self, trees: Sequence[Tree]) -> Tensor:
         """The charts (B, N, N) of trees in normal form, whose labels are the grammar's names."""
@@ -279,7 +291,8 @@ class WeightedCFG(Structure):
             spans = terms.new_zeros(()).expand(*mask.shape, g.num_nonterminals)
         else:
             spans = spans.masked_fill(~mask.triu(1)[..., None], 0.0)
-        return terms, self.rule_scores.view(-1, g.num_rules), roots.view(-1, g.num_symbols), spans
+        rules = self.rule_scores if self.rule_scores.dim() == 2 else self.rule_scores.unsqueeze(0)
+        return terms, rules, roots.view(-1, g.num_symbols), spans
 
     def _reference(self, semiring: Semiring) -> Tensor:
         terms, rules, roots, spans = (semiring.lift(x) for x in self._filled(self.terms, self.spans))

@@ -15,6 +15,8 @@ from structlearn.errors import ArgumentError, DTypeError, ShapeError
 # Parsing with a dense product costs NT^2 N^3 + NT^3 N^2 whatever the rules are, so it wants most of the NT^3 there.
 _DENSE_SHARE = 0.25
 _DENSE_SYMBOLS = 128
+# Matrix products have a number for each of the NT S^2 triples, rule or not: 4 MB are let pass, more only for rules.
+_DENSE_TRIPLES = 1 << 20
 
 
 class Grammar:
@@ -52,7 +54,12 @@ class Grammar:
         size = self.num_nonterminals * self.num_symbols**2
         self.complete = len(keys) == size and bool((order == torch.arange(size)).all())
         inner = int((self.rules[:, 1:] < self.num_nonterminals).all(1).sum())
-        self.dense = 1 < self.num_nonterminals <= _DENSE_SYMBOLS and inner >= _DENSE_SHARE * self.num_nonterminals**3
+        self.dense = (
+            1 < self.num_nonterminals <= _DENSE_SYMBOLS
+            and inner >= _DENSE_SHARE * self.num_nonterminals**3
+            and size <= max(_DENSE_TRIPLES, self.num_rules / _DENSE_SHARE)
+        )
+        self.any_word: int | None = None  # the symbol that with_glue put over words of any kind
 
     def _check(self) -> None:
         nonterminals, symbols = self.num_nonterminals, self.num_symbols
@@ -171,7 +178,9 @@ class Grammar:
             for last in (glue, word)
         ]
         names = (*self.nonterminals, _free("GLUE", self.symbols)), (*self.preterminals, _free("ANY", self.symbols))
-        return Grammar(torch.cat([added, *glued]), *names)
+        found = Grammar(torch.cat([added, *glued]), *names)
+        found.any_word = word
+        return found
 
     def __repr__(self) -> str:
         sizes = f"{self.num_rules} rules, {self.num_nonterminals} nonterminals, {self.num_preterminals} preterminals"
