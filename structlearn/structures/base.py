@@ -199,7 +199,7 @@ class Structure(ABC):
 def check_count(argument: str, value: int) -> None:
     """``value`` must be a positive integer."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        got = f"{value!r} of type {type(value).__name__}"
+        got = repr(value) if isinstance(value, int) else f"{value!r} of type {type(value).__name__}"
         raise ArgumentError(argument, "an integer >= 1", got, f"pass {argument}=1 or more")
 
 
