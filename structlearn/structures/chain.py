@@ -26,6 +26,7 @@ from structlearn.ops import chain as ops
 from structlearn.ops import choose_backend, value_and_gradient
 from structlearn.ops._native import chain_best, chain_fits, chain_log_partition, chain_value_and_gradient
 from structlearn.ops._register import is_eager
+from structlearn.ops.value_and_gradient import chain_again
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import chain_count, checks
 from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
@@ -256,15 +257,17 @@ class LinearChain(Structure):
         return _score_reference(self.unary, self.transition, self.start, self.end, y, mask)
 
     def log_partition(self) -> Tensor:
+        if self.backend == "cpu" and not is_dynamo_compiling():
+            found: Tensor | None = chain_log_partition(
+                self.unary, self.transition, self.start, self.end, self.lengths, chain_again
+            )
+            if found is not None:
+                return found
         if self.backend == "reference":
             return self._reference(Log())[0]
         if self.backend == "torch-struct":
             return self._through_torch_struct.log_partition()
         args = self._args
-        if self.backend == "cpu" and not is_dynamo_compiling():
-            found: Tensor | None = chain_log_partition(*args, value_and_gradient.chain_again)
-            if found is not None:
-                return found
         keep = self._needs_gradient
         if keep and self.backend == "cpu" and is_eager(args[0]):
             return value_and_gradient.chain_log_partition(*args)

@@ -32,6 +32,7 @@ from structlearn.ops._native import (
     span_tree_value_and_gradient,
 )
 from structlearn.ops._register import is_eager
+from structlearn.ops.value_and_gradient import span_tree_again
 from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
 from structlearn.structures import charts, checks, span_tree_count
 from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
@@ -255,14 +256,14 @@ class SpanTree(Structure):
         return torch.where(used, picked, picked.new_zeros(())).sum((-2, -1))
 
     def log_partition(self) -> Tensor:
+        if self.backend == "cpu" and not is_dynamo_compiling():
+            found: Tensor | None = span_tree_log_partition(self.spans, self.lengths, span_tree_again)
+            if found is not None:
+                return found
         if self.backend == "reference":
             return self._reference(Log())[0]
         if self.backend == "torch-struct":
             return self._through_torch_struct.log_partition()
-        if self.backend == "cpu" and not is_dynamo_compiling():
-            found: Tensor | None = span_tree_log_partition(self.spans, self.lengths, value_and_gradient.span_tree_again)
-            if found is not None:
-                return found
         keep = torch.is_grad_enabled() and self.spans.requires_grad
         if keep and self.backend == "cpu" and is_eager(self.spans):
             return value_and_gradient.span_tree_log_partition(self.spans, self.lengths)
