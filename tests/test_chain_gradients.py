@@ -216,3 +216,13 @@ def test_marginals_are_the_gradient_in_the_same_pass() -> None:
     assert m.unary.requires_grad
     assert m.start is None
     assert m.end is None
+
+
+@pytest.mark.parametrize("n", [0, 1])
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_potentials_that_short_chains_do_not_use_have_gradients(backend: str, n: int) -> None:
+    leaves = [torch.randn(size, requires_grad=True) for size in ((2, n, 3), (3, 3), (3,), (3,))]
+    s = sl.LinearChain(*leaves[:2], start=leaves[2], end=leaves[3], backend=backend)
+    for value in (s.log_partition(), s.max(), s.entropy()):
+        found = torch.autograd.grad(value.sum(), leaves)
+        assert found[1].tolist() == [[0.0] * 3] * 3

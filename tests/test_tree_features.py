@@ -125,3 +125,9 @@ def test_arguments_are_checked() -> None:
         RuleMap(GRAMMAR)(torch.tensor([[0, 7]]))
     with pytest.raises(ShapeError, match=r"x: expected \(B, N\) tags"):
         RuleMap(GRAMMAR)(X)
+
+
+def test_a_derivation_of_no_words_has_no_features() -> None:
+    feature_map = sl.features.RuleMap(sl.Grammar([(0, 0, 0), (0, 1, 1)], 1, 1))
+    none = torch.zeros((2, 0), dtype=torch.int64)
+    assert not feature_map.joint(none, none.unsqueeze(-1)).any()

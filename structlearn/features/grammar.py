@@ -87,9 +87,9 @@ class RuleMap(FeatureMap):
         used = (apart & (y != PAD)).flatten(1)
         rules = counted(used, y.clamp(min=0).flatten(1), (self.grammar.num_rules,), dtype)
         last = (mask.sum(1) - 1).clamp(min=0)
-        # A word more, so that empty sentences have a place to look at and grammars without rules a parent.
+        # A word more, so that a batch of empty sentences has a place to look at.
         top = nn.functional.pad(y, (0, 1, 0, 1))[torch.arange(b, device=y.device), 0, last].clamp(min=0)
-        parent = nn.functional.pad(self.grammar.rules.to(y.device)[:, 0], (0, 1))
+        parent = self.grammar.rules.to(y.device)[:, 0]
         over = torch.where(last > 0, parent[top.clamp(max=len(parent) - 1)], top + self.grammar.num_nonterminals)
         roots = counted(last[:, None] < mask.sum(1, keepdim=True), over[:, None], (self.grammar.num_symbols,), dtype)
         if self.head[2] == "preterminal":

@@ -197,7 +197,9 @@ class LinearChain(Structure):
         unary = unary.masked_fill(~mask[:, :, None], 0.0)
         if transition.dim() == 4:
             transition = transition.masked_fill(~mask[:, 1:, None, None], 0.0)
-        return total(semiring, unary, transition, start, end, mask.sum(1))
+        # Sums over nothing keep the result a function of potentials that chains of one position or none do not use.
+        unused = sum(x.flatten()[:0].sum() for x in (transition, start, end) if x is not None)
+        return total(semiring, unary, transition, start, end, mask.sum(1)) + unused
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Labels (width, B, N) and totals (width, B): the parts of output i are the gradient of total i."""
