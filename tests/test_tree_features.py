@@ -129,5 +129,7 @@ def test_arguments_are_checked() -> None:
 
 def test_a_derivation_of_no_words_has_no_features() -> None:
     feature_map = sl.features.RuleMap(sl.Grammar([(0, 0, 0), (0, 1, 1)], 1, 1))
-    none = torch.zeros((2, 0), dtype=torch.int64)
-    assert not feature_map.joint(none, none.unsqueeze(-1)).any()
+    words, chart = (torch.zeros(size, dtype=torch.int64) for size in ((2, 0), (2, 0, 0)))
+    found = feature_map.joint(words, chart)
+    assert found.shape == (2, len(feature_map.weights()))
+    assert not found.any()
