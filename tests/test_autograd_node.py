@@ -63,7 +63,7 @@ def problem(request: pytest.FixtureRequest) -> tuple[list[Tensor], Callable[...,
 
 
 def test_the_node_is_built() -> None:
-    assert _native.missing is None
+    assert _native.missing_node is None
 
 
 def test_gradients(node: str, problem: tuple[list[Tensor], Callable[..., Tensor]]) -> None:

@@ -178,3 +178,18 @@ def test_a_given_alignment_scores_the_homologue() -> None:
     torch.testing.assert_close(free.scores[:, 0], pairs.max())
     assert torch.equal(given.scores[:, 1:], free.scores[:, 1:])
     assert bool((free.scores >= given.scores).all())
+
+
+def test_nan_in_padding_does_not_reach_gradients_of_encoded_pairs() -> None:
+    feature_map = sl.features.EncoderAlignmentMap(3, nn.Identity())
+    first, second = torch.randn(2, 4, 3), torch.randn(2, 5, 3)
+    lengths = torch.tensor([4, 2]), torch.tensor([3, 5])
+    found = []
+    for padding in (0.0, torch.nan):
+        for x, sizes in zip((first, second), lengths, strict=True):
+            for row, n in zip(x, sizes.tolist(), strict=True):
+                row[n:] = padding
+        value = feature_map((first, second), lengths).log_partition().sum()
+        found.append(torch.autograd.grad(value, list(feature_map.parameters())))
+    for plain, with_nan in zip(*found, strict=True):
+        assert torch.equal(plain, with_nan)

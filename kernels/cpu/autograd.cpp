@@ -114,6 +114,13 @@ class LogPartition final : public torch::autograd::Node {
 
 }  // namespace
 
+variable_list unpack(PyObject* const* objects, Py_ssize_t count) {
+  variable_list found(count);
+  for (Py_ssize_t i = 0; i < count; ++i)
+    if (objects[i] != Py_None) found[i] = THPVariable_Unpack(objects[i]);
+  return found;
+}
+
 bool attach(const at::Tensor& log_z, variable_list gradient, PyObject* again, const variable_list& tensors, std::vector<int64_t> options) {
   for (const at::Tensor& x : tensors)
     if (x.defined() && x.unsafeGetTensorImpl()->_fw_grad(0, x).defined()) return false;
@@ -141,12 +148,7 @@ PyObject* attach_from_python(PyObject*, PyObject* const* args, Py_ssize_t count)
   const Py_ssize_t inputs = PyTuple_Size(tensors), settings = PyTuple_Size(options);
   if (inputs < 0 || settings < 0) return nullptr;
   if (PyTuple_Size(gradient) != inputs) return PyErr_Format(PyExc_ValueError, "%zd gradients for %zd tensors", PyTuple_Size(gradient), inputs);
-  const auto list = [&](PyObject* tuple) {
-    variable_list found(inputs);
-    for (Py_ssize_t i = 0; i < inputs; ++i)
-      if (PyObject* x = PyTuple_GET_ITEM(tuple, i); x != Py_None) found[i] = THPVariable_Unpack(x);
-    return found;
-  };
+  const auto list = [&](PyObject* tuple) { return unpack(reinterpret_cast<PyTupleObject*>(tuple)->ob_item, inputs); };
   std::vector<int64_t> settings_given;
   for (Py_ssize_t i = 0; i < settings; ++i) {
     settings_given.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(options, i)));

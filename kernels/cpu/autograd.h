@@ -8,6 +8,9 @@
 
 namespace sl {
 
+// Tensors of Python, undefined where there is None.
+torch::autograd::variable_list unpack(PyObject* const* objects, Py_ssize_t count);
+
 // log_z as a function of the tensors, of which some may be undefined; gradient has an entry for each, d (sum_b log Z_b) /
 // d tensor or undefined. Other backward passes call the Python function again(grad, *tensors, *options), which is kept for
 // good. False, and log_z as it was, where a tensor carries a tangent of forward-mode differentiation.

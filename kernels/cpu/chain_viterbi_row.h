@@ -48,8 +48,7 @@ class ViterbiRow {
       a = best[0] + load_row(chain.unary(b, t), 0, C, kNegInf<T>);
       IVec<T> from{};
 #pragma GCC unroll 16
-      for (int p = C - 1; p > 0; --p) from = sum[p] == best[0] ? IVec<T>{} + p : from;
-      from = sum[0] == best[0] ? IVec<T>{} : from;
+      for (int p = C - 1; p >= 0; --p) from = sum[p] == best[0] ? IVec<T>{} + p : from;
       std::memcpy(before + t * L, &from, sizeof from);
     }
     if (chain.end) a = a + load_row(chain.end, 0, C, T(0));

@@ -227,7 +227,7 @@ PyObject* recorded(Type type, int64_t B, PyObject* const* objects, int inputs, F
   const at::Tensor log_z = tensors.make_tensor(type, {B}, &values);
   std::vector<at::Tensor> gradient(inputs);
   fill(values, gradient);
-  if (!attach(log_z, std::move(gradient), objects[inputs], tensors.unpack(objects, inputs))) return decline();
+  if (!attach(log_z, std::move(gradient), objects[inputs], unpack(objects, inputs))) return decline();
   return THPVariable_Wrap(log_z);
   END_HANDLE_TH_ERRORS
 }

@@ -9,7 +9,6 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
-#include <vector>
 
 #include "block.h"
 
@@ -82,12 +81,6 @@ class Tensors {
   static bool recording(PyObject* const* objects, int count) {
     if (!at::GradMode::is_enabled() || c10::impl::tls_is_dispatch_key_included(c10::DispatchKey::FuncTorchDynamicLayerFrontMode)) return false;
     return std::any_of(objects, objects + count, [](PyObject* x) { return x != Py_None && THPVariable_Unpack(x).requires_grad(); });
-  }
-  static std::vector<at::Tensor> unpack(PyObject* const* objects, int count) {
-    std::vector<at::Tensor> found(count);
-    for (int i = 0; i < count; ++i)
-      if (objects[i] != Py_None) found[i] = THPVariable_Unpack(objects[i]);
-    return found;
   }
 
   // How many a kernel may use now; 0 if a dispatch mode wants to see operators instead.

@@ -60,11 +60,11 @@ class TrainingCommand(LightningCLI):
             raise ArgumentError("--ckpt_path", "a checkpoint to score", None, remedy)
 
     def before_fit(self) -> None:
+        if self._get(self.config, "solve") is not None:
+            raise ArgumentError("--config", "one for fit", "one with solve", "run structlearn solve --config with it")
         if folder := self._get(self.config, "save_to"):
             # Before hours of training, not after them.
             Path(folder).mkdir(parents=True, exist_ok=True)
-        if self._get(self.config, "solve") is not None:
-            raise ArgumentError("--config", "one for fit", "one with solve", "run structlearn solve --config with it")
         if self._get(self.config, "compile"):
             # Lengths change from batch to batch: one graph for all of them.
             self.model.objective = torch.compile(self.model.objective, dynamic=True)

@@ -91,7 +91,7 @@ class RuleMap(FeatureMap):
         top = nn.functional.pad(y, (0, 1, 0, 1))[torch.arange(b, device=y.device), 0, last].clamp(min=0)
         parent = self.grammar.rules.to(y.device)[:, 0]
         over = torch.where(last > 0, parent[top.clamp(max=len(parent) - 1)], top + self.grammar.num_nonterminals)
-        roots = counted(last[:, None] < mask.sum(1, keepdim=True), over[:, None], (self.grammar.num_symbols,), dtype)
+        roots = counted(mask.any(1, keepdim=True), over[:, None], (self.grammar.num_symbols,), dtype)
         if self.head[2] == "preterminal":
             return [rules, roots, counted(mask, words.clamp(min=0), (p,), dtype)]
         return [rules, roots, added_up(zero_beyond(self.features(x, 3), sizes), words.clamp(min=0), p)]
