@@ -343,6 +343,44 @@ def test_strided_potentials_and_empty_batches(share: float) -> None:
         assert empty.argmax().shape == (shape[0], shape[1], shape[1])
 
 
+@pytest.mark.parametrize("b", [0, 1, 2])
+@pytest.mark.parametrize("rules", [[(0, 1, 1), (0, 0, 1)], []], ids=["rules", "no rules"])
+def test_scores_expanded_over_a_batch_of_any_size(rules: list[tuple[int, int, int]], b: int) -> None:
+    """torch calls an expanded tensor of one row or none contiguous: its stride of 0 does not mean that it is shared."""
+    grammar = sl.Grammar(rules, 1, 1)
+    terms, scores, roots = torch.randn(1, 1, 1), torch.randn(len(rules)), torch.randn(2)
+    for n in (0, 1, 3):
+        potentials = terms.expand(b, n, 1), scores.expand(b, len(rules)), roots.expand(b, 2)
+        s = sl.WeightedCFG(grammar, *potentials, backend="cpu")
+        exact = sl.WeightedCFG(grammar, *potentials, backend="reference")
+        for query in ("max", "log_partition", "entropy", "count"):
+            torch.testing.assert_close(getattr(s, query)(), getattr(exact, query)())
+        for one, other in zip(s.marginals()[:3], exact.marginals()[:3], strict=True):
+            torch.testing.assert_close(one, other)
+        assert torch.equal(s.topk(2)[0], exact.topk(2)[0])
+        assert s.sample(2).shape == (2, b, n, n)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+def test_no_nonterminals(backend: str) -> None:
+    """Only sentences of one word have derivations."""
+    s = sl.WeightedCFG(
+        sl.Grammar([], 0, 2),
+        torch.tensor([[[1.0, 2.0]] * 3] * 3),
+        torch.zeros(0),
+        torch.tensor([5.0, 0.0]),
+        lengths=torch.tensor([1, 3, 0]),
+        backend=backend,
+    )
+    y, scores = s.topk(3)
+    assert scores.tolist() == [[6.0, NEG_INF, 0.0], [2.0, NEG_INF, NEG_INF], [NEG_INF] * 3]
+    assert y[:2, 0, 0, 0].tolist() == [0, 1]
+    assert bool((y[:, 1:] == -100).all())
+    assert s.max().tolist() == [6.0, NEG_INF, 0.0]
+    assert s.sample(4).shape == (4, 3, 3, 3)
+    torch.testing.assert_close(s.marginals().terms.sum((1, 2)), torch.tensor([1.0, 0.0, 0.0]))
+
+
 @pytest.mark.parametrize("share", [1.0, 0.2])
 def test_operators_pass_opcheck_and_compile(share: float) -> None:
     grammar = random_grammar(3, 2, share, seed=8)

@@ -30,15 +30,21 @@ def _last_contiguous(x: Tensor) -> Tensor:
     return x if x.shape[-1] <= 1 or x.stride(-1) == 1 else x.contiguous()
 
 
-def _rows(x: Tensor) -> Tensor:
-    """Scores (K,) or (B,K) whose stride tells them apart: a stride of 0 means shared."""
-    return x.contiguous() if x.dim() == 2 and x.stride(0) == 0 else _last_contiguous(x)
+def _rows(x: Tensor) -> tuple[Tensor, int]:
+    """Scores (K,) or (B,K) and the stride of their rows, which is 0 for shared scores alone.
+
+    An expanded tensor of one row or none is contiguous to torch, so its own stride may be 0 after ``contiguous``.
+    """
+    if x.dim() == 1:
+        return _last_contiguous(x), 0
+    x = x.contiguous() if x.stride(0) == 0 else _last_contiguous(x)
+    return x, x.stride(0) or max(x.shape[1], 1)
 
 
 def call(name: str, args: Any, *rest: Tensor | int | None) -> int:
     """Runs a C++ kernel on ``args`` and the outputs or options in ``rest``."""
     terms, rules, roots, spans, lengths, tables, nonterminals, pairs, dense = args
-    terms, rules, roots = _last_contiguous(terms), _rows(rules), _rows(roots)
+    terms, (rules, rules_b), (roots, roots_b) = _last_contiguous(terms), _rows(rules), _rows(roots)
     spans = None if spans is None else _last_contiguous(spans)
     b, n, p = terms.shape
     lengths = lengths_within("lengths", lengths, n)
@@ -50,7 +56,7 @@ def call(name: str, args: Any, *rest: Tensor | int | None) -> int:
     packed = _PACK(
         terms.data_ptr(), rules.data_ptr(), roots.data_ptr(), 0 if spans is None else spans.data_ptr(),
         0 if lengths is None else lengths.data_ptr(), b, n, p, nonterminals, r, terms.stride(0), terms.stride(1),
-        rules.stride(0) if rules.dim() == 2 else 0, roots.stride(0) if roots.dim() == 2 else 0, roots.shape[-1],
+        rules_b, roots_b, roots.shape[-1],
         *((0, 0, 0) if spans is None else spans.stride()[:3]), *places, dense, torch.get_num_threads(),
     )  # fmt: skip
     function = kernel("grammar_" + name, terms.dtype, 1 + len(rest))

@@ -59,7 +59,8 @@ def total(
     tops = [
         semiring.times(a[..., 0, :], roots[..., nt:] if w == 0 else roots[..., :nt]) for w, a in enumerate(by_width)
     ]
-    whole = torch.stack([semiring.sum(top, -1) if top.shape[-1] else zero.expand(-1, b) for top in tops], -1)
+    none = zero.expand(semiring.width, b)
+    whole = torch.stack([semiring.sum(top, -1) if top.shape[-1] else none for top in tops], -1)
     last = (lengths - 1).clamp(min=0).expand(whole.shape[:-1]).unsqueeze(-1)
     return torch.where(lengths > 0, whole.gather(-1, last).squeeze(-1), one)
 
