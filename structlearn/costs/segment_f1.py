@@ -11,9 +11,8 @@ from torch import Tensor
 from structlearn.costs.base import Cost, Counted
 from structlearn.costs.f1 import f1_values, one_minus_f1
 from structlearn.errors import ArgumentError, ShapeError
-from structlearn.structures import LinearChain, SemiMarkov, Structure
+from structlearn.structures import SemiMarkov, Structure
 from structlearn.structures.counting import Counter, LabelCounter
-from structlearn.structures.expanded import ExpandedChain
 from structlearn.tags import Scheme, Tags, parse_tags
 
 
@@ -49,7 +48,7 @@ class SegmentF1(Cost):
         return begin, tags.ends.to(labels.device)[inside, after]
 
     def _checked(self, structure: Structure, y: Any) -> tuple[Tensor, Tensor, torch.dtype]:
-        if not isinstance(structure, (LinearChain, ExpandedChain)):
+        if "unary" not in structure.fields:
             raise ArgumentError(
                 "structure", "a chain of tags, or a SemiMarkov", type(structure).__name__, "use a cost made for it"
             )
@@ -63,7 +62,7 @@ class SegmentF1(Cost):
     def _starts(self, structure: SemiMarkov, y: Tensor) -> Tensor:
         """Which positions of an encoded segmentation open a segment that counts, (..., B, N)."""
         structure.positions(y)  # checks y
-        labels = structure.segments.shape[3]
+        labels, y = structure.segments.shape[3], structure.padded(y)
         return (y >= 0) & ~torch.isin(y % labels, torch.tensor(self.outside, device=y.device))
 
     def _on_segments(self, structure: SemiMarkov, gold: Tensor, y: Tensor) -> Tensor:

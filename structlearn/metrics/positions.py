@@ -16,6 +16,8 @@ from structlearn.structures.base import PAD
 class PositionError(Metric):
     """``update(predicted, gold)`` takes labels (B, N), or classes (B,), -100 where gold has none.
 
+    Places of label sequences where either holds -100 are padding, as in what ``argmax`` returns.
+
     ``compute`` gives a dict of scalars: error, wrong, accuracy = 1 - error.
     """
 
@@ -32,6 +34,8 @@ class PositionError(Metric):
         if predicted.shape != gold.shape:
             raise ShapeError("predicted", f"{tuple(gold.shape)}, as gold", tuple(predicted.shape), "pad with -100")
         real = (gold != PAD).reshape(len(gold), -1)
+        if gold.dim() > 1:
+            real = real & (predicted != PAD).reshape(len(gold), -1)
         off = (predicted != gold).reshape(len(gold), -1) & real
         self.counts = self.counts + torch.stack([off.sum(), real.sum(), off.any(1).sum(), real.any(1).sum()])
 

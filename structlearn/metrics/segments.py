@@ -12,10 +12,13 @@ from torch import Tensor
 from torchmetrics import Metric
 
 from structlearn.errors import ShapeError
+from structlearn.structures.base import PAD
 
 
 class SegmentScore(Metric):
     """``update(predicted, gold)`` takes segmentations (B, N); ``compute`` gives f1, precision, recall.
+
+    Places where either holds -100 are padding, as in what ``argmax`` returns; the other one is not read there.
 
     Args:
         labels: C.
@@ -35,7 +38,8 @@ class SegmentScore(Metric):
     def update(self, predicted: Tensor, gold: Tensor) -> None:
         if predicted.shape != gold.shape:
             raise ShapeError("predicted", f"{tuple(gold.shape)}, as gold", tuple(predicted.shape), "pad with -100")
-        ours, theirs = ((y >= 0) & (y % self.labels != self.outside) for y in (predicted, gold))
+        real = (predicted != PAD) & (gold != PAD)
+        ours, theirs = (real & (y >= 0) & (y % self.labels != self.outside) for y in (predicted, gold))
         matched = ours & theirs & (predicted == gold)
         self.counts = self.counts + torch.stack([matched.sum(), ours.sum(), theirs.sum()])
 
