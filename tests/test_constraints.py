@@ -184,17 +184,20 @@ def test_loss_augmented_inference_keeps_the_constraint() -> None:
     assert float(sl.StructuredHinge(sl.costs.Hamming())(made, gold)) >= 0
 
 
-def test_the_quickest_path_is_chosen() -> None:
-    def path(constraint: sc.Constraint, n: int) -> str:
-        unary = torch.zeros(1, n, 4)
+@pytest.mark.parametrize("n", [0, 1, 3, 4, 30])
+def test_the_path_depends_on_the_constraint_and_the_labels_alone(n: int) -> None:
+    def path(constraint: sc.Constraint) -> str:
         spans = torch.zeros(1, n, 2, dtype=torch.int64)
-        return sc.Constrained(sc.independent(unary), sc.Compiled(constraint, list(NAMES)), spans=spans).path
+        chain = sc.independent(torch.zeros(1, n, 4))
+        return sc.Constrained(chain, sc.Compiled(constraint, list(NAMES)), spans=spans).path
 
-    assert path(sc.at_most(1, "A"), 30) == "automaton"
-    assert path(sc.allowed(["OABO"]), 4) == "enumeration"
-    assert path(sc.no_overlap("O"), 4) == "enumeration"
-    assert path(sc.no_overlap("O"), 30) == "ilp"
-    assert path(sc.linear({(0, "A"): 1.5}, "<=", 1), 30) == "ilp"
+    assert path(sc.at_most(1, "A")) == "automaton"
+    assert path(sc.allowed(["OABO"])) == "enumeration"
+    assert path(sc.allowed(["OABO", ""]) & sc.no_overlap("O")) == "enumeration"
+    assert path(sc.allowed(["OABO"]) | sc.at_most(1, "A")) == "automaton"
+    assert path(sc.soft(sc.allowed(["OABO"]))) == "automaton"
+    assert path(sc.no_overlap("O")) == "ilp"
+    assert path(sc.linear({(0, "A"): 1.5}, "<=", 1)) == "ilp"
 
 
 def test_says_which_of_local_relaxation_and_branching_ran() -> None:
@@ -307,7 +310,9 @@ def test_mistakes_are_named() -> None:
     unary = torch.zeros(1, 3, 4)
     cases: list[tuple[Any, type[Exception], str]] = [
         (lambda: sc.at_most(-1, "A"), ArgumentError, "k: expected an integer >= 0"),
-        (lambda: sc.soft(sc.at_most(1, "A"), -1.0), ArgumentError, "penalty: expected a number >= 0"),
+        (lambda: sc.soft(sc.at_most(1, "A"), -1.0), ArgumentError, "penalty: expected a finite number >= 0"),
+        (lambda: sc.soft(sc.at_most(1, "A"), float("inf")), ArgumentError, "penalty: expected a finite number >= 0"),
+        (lambda: sc.linear({"A": 1}, "<=", float("nan")), ArgumentError, "linear: expected finite weights"),
         (lambda: sc.Compiled(sc.soft(sc.at_most(1, 0)) | sc.at_most(1, 1), 3), ArgumentError, "take it out of"),
         (lambda: sc.linear({"A": 1}, "<", 1), ArgumentError, "sense: expected"),  # type: ignore[arg-type]
         (lambda: sc.allowed([]), ArgumentError, "outputs: expected at least one"),

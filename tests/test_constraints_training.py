@@ -187,6 +187,37 @@ def test_broken_gold_is_reported_or_skipped() -> None:
     assert float(ConstrainedLearner(Scorer(), sc.allowed(OUTPUTS), 2, mode="l+i").loss(wrong)) >= 0.0
 
 
+@pytest.mark.parametrize("method", ["auto", "enumeration", "automaton", "ilp"])
+@pytest.mark.parametrize("loss", ["perceptron", "hinge"])
+def test_instances_without_parts_do_not_stop_training(method: Any, loss: Any) -> None:
+    """The empty output breaks the constraint, or not; skipped or priced, it is the same on every path."""
+    batch = data(6)._replace(lengths=torch.tensor([3, 0, 3, 3, 1, 0]))
+    gold = batch.gold.clone()
+    gold[4] = torch.tensor([1, -100, 10**6])
+    batch = batch._replace(gold=gold)
+
+    def learner(constraint: sc.Constraint) -> ConstrainedLearner:
+        return ConstrainedLearner(
+            Scorer(), constraint, 2, mode="ibt", loss=loss, method=method, broken_gold="skip", learning_rate=0.1
+        )
+
+    needed = learner(sc.at_least(1, [0, 1]) & sc.soft(sc.exactly(2, 1), 0.5))
+    with pytest.warns(UserWarning, match=r"2 gold outputs break constraints and are skipped; first: row 1 .*: 0"):
+        trainer(2).fit(needed, once(batch, batch))
+    assert bool(needed.scorer.weight.abs().sum() > 0)  # type: ignore[union-attr,operator]
+    with pytest.raises(LabelError, match=r"row 1 breaks at_least\(1, \[0, 1\]\)"):
+        needed.check_gold(batch)
+    needed.broken_gold = "raise"
+    with pytest.raises(LabelError, match=r"batch row 1, which breaks at_least\(1, \[0, 1\]\)"):
+        needed.loss(batch)
+    free = learner(sc.at_most(2, 1) & sc.soft(sc.at_least(1, [0, 1]), 0.5))
+    even = torch.where(batch.gold.sum(1, keepdim=True) > 2, 0, batch.gold)
+    whole = free.loss(batch._replace(gold=even))
+    rest = [0, 2, 3, 4]
+    shorter = Parts(batch.x[rest], even[rest], batch.lengths[rest])  # type: ignore[index]
+    torch.testing.assert_close(whole * 6, free.loss(shorter) * 4)
+
+
 def test_options_are_checked() -> None:
     for name, value in (("mode", "li"), ("loss", "log"), ("optimizer", "lbfgs"), ("broken_gold", "keep")):
         with pytest.raises(ArgumentError, match=f"{name}: expected one of"):

@@ -20,7 +20,7 @@ import numpy as np
 import torch
 
 from structlearn.constraints.automata import DFA
-from structlearn.constraints.language import Bools, Constraint, Floats, Ints, Label, Labels, Spans
+from structlearn.constraints.language import Bools, Constraint, Floats, Ints, Label, Labels, Spans, exact_text
 from structlearn.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -167,8 +167,8 @@ class Linear(Constraint):
     def __repr__(self) -> str:
         if self.text:
             return self.text
-        said = ", ".join(f"{key!r}: {value:g}" for key, value in self.terms)
-        return f"linear({{{said}}}, {self.sense!r}, {self.bound:g})"
+        said = ", ".join(f"{key!r}: {exact_text(value)}" for key, value in self.terms)
+        return f"linear({{{said}}}, {self.sense!r}, {exact_text(self.bound)})"
 
 
 @dataclass(frozen=True, repr=False)

@@ -5,7 +5,8 @@ The chain intersected with the automaton is a chain over pairs (label, state aft
     transition'[(c, q), (d, r)] = transition[c, d] if next[q, d] = r, else -inf,
 
 one expanded sequence for each accepted label sequence, so it stays batched, differentiable and exact. A score on the
-state in which a sequence ends, such as the price of a broken soft constraint, adds to the last label's.
+state in which a sequence ends, such as the price of a broken soft constraint, adds to the last label's. A sequence
+without labels ends in the first state.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from torch import Tensor
 from structlearn.errors import ArgumentError, ShapeError
 from structlearn.structures.base import recordable, recording
 from structlearn.structures.chain import ChainPotentials, LinearChain
+from structlearn.structures.counting import CountedBest, Counter, CountTable, LabelCounter
 from structlearn.structures.expanded import ExpandedChain
 
 
@@ -60,6 +62,10 @@ class DFA:
                 raise ArgumentError(name, f"states in 0..{states - 1}", value, "number the states from 0")
         self.start = start
         self.accept = tuple(accept)
+
+    def __repr__(self) -> str:
+        start = f", start={self.start}" if self.start else ""
+        return f"DFA({self.next.tolist()}{start}, accept={list(self.accept)})"
 
     @cached_property
     def expansion(self) -> Expansion:
@@ -123,6 +129,49 @@ class AutomatonChain(ExpandedChain):
             backend=chain.backend,
         )
         self.backend = chain.backend
+        # The inner chain gives an instance without positions 0; here it ends where it began.
+        self._empty: Tensor | None = None
+        if dfa.start not in dfa.accept:
+            self._empty = self.unary.new_full((), float("-inf"))
+        elif final is not None:
+            self._empty = final.to(self.unary)[dfa.start]
+
+    def _ended(self, scores: Tensor) -> Tensor:
+        """Scores (..., B) with those of instances without positions put right."""
+        if self._empty is None or (self.lengths is None and self.unary.shape[1]):
+            return scores
+        return torch.where(self.mask.any(-1), scores, self._empty)
+
+    def _best(self) -> tuple[Tensor, Tensor]:
+        y, score = super()._best()
+        return y, self._ended(score).detach()
+
+    def max(self) -> Tensor:
+        return self._ended(super().max())
+
+    def log_partition(self) -> Tensor:
+        return self._ended(super().log_partition())
+
+    def count(self) -> Tensor:
+        counts = super().count()
+        return counts.masked_fill(self._ended(counts) == float("-inf"), 0.0)
+
+    def topk(self, k: int) -> tuple[Tensor, Tensor]:
+        y, scores = super().topk(k)
+        return y, torch.cat([self._ended(scores[:1]), scores[1:]])
+
+    def max_by_count(self, counter: Counter | LabelCounter) -> CountTable:
+        found = super().max_by_count(counter)
+        added = self._ended(found.table.new_zeros(self.batch_size)).detach()
+        return CountTable(found.table + added.view(-1, *[1] * (found.table.dim() - 1)), found.decode)
+
+    def best_by_count(self, counter: Counter | LabelCounter, offset: Tensor, slope: Tensor) -> CountedBest:
+        found = super().best_by_count(counter, offset, slope)
+        added = self._ended(torch.zeros_like(found.value)).detach()
+        refused = added == float("-inf")
+        weight = slope.flatten(1).gather(1, found.index[:, None]).squeeze(1)
+        value = (found.value + weight * added.masked_fill(refused, 0.0)).masked_fill(refused, float("-inf"))
+        return CountedBest(found.y, found.index, value)
 
     def _read(self, y: Tensor) -> tuple[Tensor, Tensor]:
         """Expanded labels (..., B, N), and which steps the automaton takes, (..., B, N) bool."""
@@ -142,14 +191,15 @@ class AutomatonChain(ExpandedChain):
     def score(self, y: Tensor) -> Tensor:
         """s(y) for labels (B, N), or (K, B, N) with scores (K, B); -inf for what the automaton does not accept."""
         codes, taken = self._read(self.positions(y)[0])
-        return self.inner.score(codes).masked_fill(~(taken | ~self.mask).all(-1), float("-inf"))
+        return self._ended(self.inner.score(codes).masked_fill(~(taken | ~self.mask).all(-1), float("-inf")))
 
     def forbidden_place(self, y: Tensor, row: int) -> str:
         refused = ~self._read(self.positions(y)[0])[1][row] & self.mask[row]
         if bool(refused.any()):
             t = int(refused.nonzero()[0])
             return f", label {int(y[row, t])} at position {t} is refused by the automaton"
-        return self.chain.forbidden_place(y, row) or ", which ends in a state that does not accept"
+        place = self.chain.forbidden_place(y, row) if bool(self.mask[row].any()) else ""
+        return place or ", which ends in a state that does not accept"
 
     def replace(self, **potentials: Tensor | None) -> Self:
         return type(self)(self.chain.replace(**potentials), self.dfa, self.final)

@@ -1,10 +1,11 @@
-"""Choosing how a constraint is solved.
+"""Choosing how a constraint is solved, by the constraint and the labels alone: never by the instances of a batch.
 
+    enumeration   one of the hard conjuncts is an explicit list: every output in it is scored
     automaton     the constraint is a regular language with few states: a chain over (label, state) pairs
-    enumeration   few outputs in all, or an explicit list: every output is scored
-    ilp           everything else
+    ilp           everything else: a 0/1 program for each instance
 
-The first two answer every query on a batch at once and are differentiable.
+The first two answer every query on a batch at once and are differentiable. Where it is named, enumeration takes any
+constraint over few outputs.
 """
 
 from __future__ import annotations
@@ -83,8 +84,8 @@ class Compiled:
 
     @property
     def penalties(self) -> Tensor:
-        """(S,) as written in the soft conjuncts."""
-        return torch.tensor([s.penalty for s in self.soft])
+        """(S,) float64, as written in the soft conjuncts."""
+        return torch.tensor([s.penalty for s in self.soft], dtype=torch.float64)
 
     @cached_property
     def checks(self) -> Checks:
@@ -96,13 +97,13 @@ class Compiled:
         """None if the constraint is not a small regular language."""
         if any(part.needs_spans for part in walk(self.constraint)):
             return None
-        found = []
+        automata = []
         for i, part in enumerate([self.hard, *(s.hard for s in self.soft)]):
             dfa = part.automaton(self.labels)
             if dfa is None:
                 return None
-            found.append(marked(dfa, 1 << i))
-        together = combined(found, self.labels.count, np.bitwise_or, 0)
+            automata.append(marked(dfa, 1 << i))
+        together = combined(automata, self.labels.count, np.bitwise_or, 0)
         if together is None:
             return None
         # What is refused whatever follows is refused alike, whichever soft conjuncts it kept.
@@ -112,53 +113,43 @@ class Compiled:
         accept = np.flatnonzero(marks & 1).tolist()
         return Automaton(DFA(torch.from_numpy(steps), accept=accept), torch.from_numpy(broken))
 
-    def few(self, n: int) -> bool:
-        """Whether the outputs of that length can be listed."""
-        if any(isinstance(part, Allowed) for part in self.hard.parts):
-            return True
-        return n * np.log(max(self.labels.count, 1)) <= np.log(MAX_OUTPUTS)
-
     def outputs(self, n: int) -> Ints:
-        """(K, n): outputs of that length among which the allowed ones are; only where they are few."""
+        """(K, n): outputs of that length among which the allowed ones are, each once; only where they are few."""
         if n not in self._outputs:
             self._outputs[n] = self._list(n)
         return self._outputs[n]
 
     def kept(self, constraint: Constraint, n: int) -> Bools:
-        """(K,): which of those outputs keep a constraint that speaks of no spans; the empty one keeps all."""
+        """(K,): which of those outputs keep a constraint that speaks of no spans."""
         key = (id(constraint), n)
         if key not in self._kept:
-            good = constraint.satisfied(self.outputs(n), self.labels) if n else np.ones(1, dtype=bool)
-            self._kept[key] = good
+            self._kept[key] = constraint.satisfied(self.outputs(n), self.labels)
         return self._kept[key]
 
-    def _list(self, n: int) -> Ints:
-        if n == 0:
-            return np.empty((1, 0), dtype=np.int64)
-        lists = [part for part in self.hard.parts if isinstance(part, Allowed)]
-        if lists:
-            return min((part.numbers(self.labels, n) for part in lists), key=len)
-        grid = np.indices((self.labels.count,) * n).reshape(n, -1).T
-        return np.ascontiguousarray(grid, dtype=np.int64)
+    @cached_property
+    def _lists(self) -> tuple[Allowed, ...]:
+        return tuple(part for part in self.hard.parts if isinstance(part, Allowed))
 
-    def choose(self, n: int) -> str:
-        """How chains of up to n parts are solved."""
-        if self.method == "ilp":
-            return "ilp"
-        if self.method == "automaton":
-            if self.automaton is None:
-                raise self._cannot("automaton", "it is not a regular language with few states")
-            return "automaton"
-        few = self.few(n)
-        if self.method == "enumeration":
-            if not few:
-                raise self._cannot("enumeration", f"{self.labels.count}^{n} outputs are more than {MAX_OUTPUTS}")
+    def _list(self, n: int) -> Ints:
+        if self._lists:
+            return min((part.numbers(self.labels, n) for part in self._lists), key=len)
+        count = self.labels.count
+        size = count**n
+        if size > MAX_OUTPUTS:
+            raise self._cannot("enumeration", f"{count}^{n} outputs are more than {MAX_OUTPUTS}")
+        place = count ** np.arange(n - 1, -1, -1, dtype=np.int64)
+        return np.arange(size)[:, None] // place % count
+
+    @cached_property
+    def path(self) -> str:
+        """ "automaton", "enumeration" or "ilp"."""
+        if self.method == "automaton" and self.automaton is None:
+            raise self._cannot("automaton", "it is not a regular language with few states")
+        if self.method != "auto":
+            return self.method
+        if self._lists:
             return "enumeration"
-        few = few and len(self.outputs(n)) <= MAX_OUTPUTS
-        automaton = self.automaton
-        if automaton is not None and automaton.pairs <= MAX_PAIRS:
-            return "enumeration" if few and len(self.outputs(n)) < automaton.pairs**2 else "automaton"
-        return "enumeration" if few else "ilp"
+        return "automaton" if self.automaton is not None and self.automaton.pairs <= MAX_PAIRS else "ilp"
 
     def _cannot(self, method: str, why: str) -> InferenceError:
         return InferenceError("method", f"one that can solve {self.constraint}", f"{method!r}: {why}", "use 'auto'")

@@ -71,6 +71,5 @@ def gold_violations(
         hard = part.hard if isinstance(part, Soft) else part
         for b in np.flatnonzero(~hard.satisfied(y, names, every)).tolist():
             own = None if every is None else every.row(b, sizes[b])
-            if sizes[b]:
-                found.append(GoldViolation(b, part, hard.place(y[b, : sizes[b]], names, own)))
+            found.append(GoldViolation(b, part, hard.place(y[b, : sizes[b]], names, own)))
     return sorted(found, key=lambda v: v.row)

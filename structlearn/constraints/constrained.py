@@ -3,7 +3,8 @@
     Y = {y : y satisfies the hard constraints},   s'(y) = s(y) - sum_k penalty_k [y breaks soft constraint k]
 
 Every loss takes it like any other structure, so loss-augmented inference keeps the constraints too. Argmax, max and
-score are there on every path; log-partition, marginals, samples and k best on the automaton and enumeration paths.
+score are there on every path; log-partition, marginals, samples, k best and counts on the automaton and enumeration
+paths. An instance without parts has one output, the empty one, which is allowed and priced like any other.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from structlearn.constraints.solution import Solution
 from structlearn.errors import DependencyError, InfeasibleError, InferenceError, ShapeError
 from structlearn.structures.base import PAD, Structure
 from structlearn.structures.chain import ChainPotentials, LinearChain
-from structlearn.structures.counting import CountTable
+from structlearn.structures.counting import CountedBest, CountTable
 
 
 def independent(unary: Tensor, lengths: Tensor | None = None) -> LinearChain:
@@ -80,10 +81,10 @@ class Constrained(Structure):
         """(B, N), true at unpadded positions."""
         return self.chain.mask
 
-    @cached_property
+    @property
     def path(self) -> str:
-        """ "automaton", "enumeration" or "ilp"."""
-        return self.compiled.choose(self.unary.shape[1])
+        """ "automaton", "enumeration" or "ilp", whatever is in the batch: see :class:`Compiled`."""
+        return self.compiled.path
 
     @cached_property
     def _spans(self) -> Spans | None:
@@ -138,7 +139,7 @@ class Constrained(Structure):
         transition = self.transition.detach().cpu().double().numpy()
         lengths = [unary.shape[1]] * len(unary) if self.lengths is None else self.lengths.tolist()
         if self.start is not None:
-            unary[:, 0] += self.start.detach().cpu().double().numpy()
+            unary[:, :1] += self.start.detach().cpu().double().numpy()
         last = None if self.end is None else self.end.detach().cpu().double().numpy()
         scored = bool(transition.any())
         begin = None if start is None else start.cpu().numpy()
@@ -173,14 +174,14 @@ class Constrained(Structure):
             remedy = "their potentials are -inf on every allowed output, or time_limit is too short to find one"
             got = f"none for batch rows {rows[:10]}"
         else:
-            got = f"none for batch row {row} with {n} parts: {' and '.join(map(repr, parts))} exclude each other"
+            got = f"none for batch row {row} with {n} parts: {' and '.join(map(str, parts))} exclude each other"
             remedy = "relax one of them, or make it soft(...)"
         raise InfeasibleError("constraint", "at least one allowed output for every instance", got, remedy)
 
     def padded_labels(self, y: Tensor) -> Ints:
         """(R, N) numpy labels with C at padded places, for checks of constraints; (K, B, N) gives R = K B."""
         labels, mask, count, _ = self.positions(y)
-        return labels.masked_fill(~mask, count).reshape(-1, labels.shape[-1]).cpu().numpy()
+        return labels.masked_fill(~mask, count).flatten(0, -2).cpu().numpy()
 
     def score(self, y: Tensor) -> Tensor:
         """s'(y) for labels (B, N), or (K, B, N) with scores (K, B); -inf where a hard constraint is broken."""
@@ -189,11 +190,10 @@ class Constrained(Structure):
         spans = self._spans
         if spans is not None and y.dim() == 3:
             spans = Spans(np.tile(spans.ends, (y.shape[0], 1, 1)))
-        empty = torch.from_numpy((labels == self.compiled.labels.count).all(1)).to(base.device).view(base.shape)
 
         def holds(constraint: Any) -> Tensor:
-            kept = torch.from_numpy(constraint.satisfied(labels, self.compiled.labels, spans))
-            return kept.to(base.device).view(base.shape) | empty
+            satisfied = torch.from_numpy(constraint.satisfied(labels, self.compiled.labels, spans))
+            return satisfied.to(base.device).view(base.shape)
 
         for penalty, soft in zip(self.penalties, self.compiled.soft, strict=True):
             base = base - penalty * (~holds(soft.hard)).to(base.dtype)
@@ -212,7 +212,7 @@ class Constrained(Structure):
         spans = None if self._spans is None else self._spans.row(row, n)
         if not self.compiled.hard.satisfied(labels[None], self.compiled.labels, spans)[0]:
             return f", which breaks {self.compiled.hard.place(labels, self.compiled.labels, spans)}"
-        return self.chain.forbidden_place(y, row)
+        return self.chain.forbidden_place(y, row) if n else ""
 
     def replace(self, **potentials: Tensor | None) -> Self:
         return type(self)(self.chain.replace(**potentials), self.compiled, spans=self.spans, penalties=self.penalties)
@@ -236,16 +236,32 @@ class Constrained(Structure):
     def entropy(self) -> Tensor:
         return self._ask().entropy()
 
+    def count(self) -> Tensor:
+        """Number of outputs that are not forbidden, (B,), float64."""
+        return self._ask().count()
+
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         return self._ask().topk(k)
 
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
         return self._ask().sample(n, generator)
 
+    def enumerate(self) -> Tensor | None:
+        """The outputs of the enumeration path, (K, B, N); what is not allowed has score -inf."""
+        if self.path != "enumeration":
+            return None
+        assert isinstance(self.inner, EnumeratedChain)
+        return self.inner.labels
+
     def max_by_count(self, counter: Any) -> CountTable:
         if isinstance(self.inner, AutomatonChain):
             return self.inner.max_by_count(counter)
         raise self._unsupported("counting under this constraint, which needs the automaton path")
+
+    def best_by_count(self, counter: Any, offset: Tensor, slope: Tensor) -> CountedBest:
+        if isinstance(self.inner, AutomatonChain):
+            return self.inner.best_by_count(counter, offset, slope)
+        return super().best_by_count(counter, offset, slope)
 
     def padded(self, y: Tensor) -> Tensor:
         return self.chain.padded(y)

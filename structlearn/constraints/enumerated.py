@@ -88,6 +88,9 @@ class EnumeratedChain:
         found = dict(zip(leaves, grads, strict=True))
         return ChainPotentials(*(found.get(name) for name in ChainPotentials._fields))  # type: ignore[arg-type]
 
+    def count(self) -> Tensor:
+        return self.choice.count()
+
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         index, scores = self.choice.topk(k)
         return self._read(index), scores

@@ -40,7 +40,8 @@ def solve(instances: Sequence[Instance], task: Task) -> list[Answer]:
     for i, instance in enumerate(instances):
         best = instance.unary.argmax(1)
         if not len(best):
-            answers[i] = Answer(best, "local", True, 0.0)
+            allowed = not _broken({i: best}, instances, task)[i][: len(task.hard)].any()
+            answers[i] = Answer(best if allowed else None, "local", True, bound[i])
         elif instance.transition is not None:
             active[i] = np.ones(size, dtype=bool)
         elif not np.isfinite(instance.unary[np.arange(len(best)), best]).all():

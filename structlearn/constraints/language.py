@@ -30,6 +30,7 @@ Bools = NDArray[np.bool_]
 Floats = NDArray[np.float64]
 Label = int | str
 LabelSet = Label | Sequence[Label]
+MAX_TEXT = 200  # characters of a constraint in a message
 
 
 class Labels:
@@ -91,7 +92,10 @@ class Spans:
 
 
 class Constraint(ABC):
-    """A set of allowed outputs. ``a & b`` allows what both allow, ``a | b`` what one of them allows."""
+    """A set of allowed outputs. ``a & b`` allows what both allow, ``a | b`` what one of them allows.
+
+    ``repr`` is text that :func:`~structlearn.constraints.parse` reads back; ``str``, for messages, cuts long text.
+    """
 
     needs_spans = False
 
@@ -112,12 +116,23 @@ class Constraint(ABC):
         return "the output as a whole"
 
     def __and__(self, other: Constraint) -> Constraint:
-        return And((*conjuncts(self), *conjuncts(other)))
+        parts = (*conjuncts(self), *conjuncts(other))
+        return parts[0] if len(parts) == 1 else And(parts)
+
+    def __str__(self) -> str:
+        text = repr(self)
+        return text if len(text) <= MAX_TEXT else f"{text[:MAX_TEXT]} ..."
 
     def __or__(self, other: Constraint) -> Constraint:
         left = self.parts if isinstance(self, Or) else (self,)
         right = other.parts if isinstance(other, Or) else (other,)
         return Or((*left, *right))
+
+
+def exact_text(value: float) -> str:
+    """The shortest text of a number that reads back as the same."""
+    short = f"{value:g}"
+    return short if float(short) == value else repr(value)
 
 
 def conjuncts(constraint: Constraint) -> tuple[Constraint, ...]:
@@ -156,7 +171,7 @@ class And(Constraint):
         return super().place(y, labels, spans)
 
     def __repr__(self) -> str:
-        return " & ".join(f"({p})" if isinstance(p, Or) else repr(p) for p in self.parts) or "everything()"
+        return " & ".join(f"({p!r})" if isinstance(p, Or) else repr(p) for p in self.parts) or "everything()"
 
 
 @dataclass(frozen=True)
@@ -189,7 +204,7 @@ class Or(Constraint):
         return ", and ".join(f"{part}: {part.place(y, labels, spans)}" for part in self.parts)
 
     def __repr__(self) -> str:
-        return " | ".join(f"({p})" if isinstance(p, And) else repr(p) for p in self.parts)
+        return " | ".join(f"({p!r})" if isinstance(p, And) else repr(p) for p in self.parts)
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,21 +220,23 @@ class Soft(Constraint):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "needs_spans", self.hard.needs_spans)
-        if not self.penalty >= 0:
-            raise ArgumentError("penalty", "a number >= 0", self.penalty, "a reward is the penalty of the opposite")
+        if not 0 <= self.penalty < float("inf"):
+            raise ArgumentError(
+                "penalty", "a finite number >= 0", self.penalty, "a reward is the penalty of the opposite"
+            )
         if any(isinstance(part, Soft) for part in walk(self.hard)):
-            raise ArgumentError("hard", "a constraint without soft parts", repr(self.hard), "make it soft once")
+            raise ArgumentError("hard", "a constraint without soft parts", str(self.hard), "make it soft once")
 
     def satisfied(self, y: Ints, labels: Labels, spans: Spans | None = None) -> Bools:
         return np.ones(len(y), dtype=bool)
 
     def rows(self, program: ProgramBuilder, relaxed: int | None) -> None:
         if relaxed is not None:
-            raise ArgumentError("constraint", "soft parts at the top, joined by &", repr(self), "take it out of |")
+            raise ArgumentError("constraint", "soft parts at the top, joined by &", str(self), "take it out of |")
         self.hard.rows(program, program.binary())
 
     def __repr__(self) -> str:
-        return f"soft({self.hard}, {self.penalty:g})"
+        return f"soft({self.hard!r}, {exact_text(self.penalty)})"
 
 
 def walk(constraint: Constraint) -> Iterator[Constraint]:
@@ -237,7 +254,7 @@ def split(constraint: Constraint) -> tuple[And, tuple[Soft, ...]]:
     parts = conjuncts(constraint)
     hard = And(tuple(part for part in parts if not isinstance(part, Soft)))
     if any(isinstance(part, Soft) for part in walk(hard)):
-        raise ArgumentError("constraint", "soft parts at the top, joined by &", repr(constraint), "take it out of |")
+        raise ArgumentError("constraint", "soft parts at the top, joined by &", str(constraint), "take it out of |")
     return hard, tuple(part for part in parts if isinstance(part, Soft))
 
 

@@ -131,6 +131,4 @@ class Regular(Constraint):
             program.at_most(final, -np.ones(len(final)), -1, relaxed, most=0)
 
     def __repr__(self) -> str:
-        if isinstance(self.language, str):
-            return f"regular({self.language!r})"
-        return f"regular(automaton of {len(self.language.next)} states)"
+        return f"regular({self.language!r})"

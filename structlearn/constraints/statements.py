@@ -9,6 +9,7 @@ at_most(1, 'A0') & (forbid('O', 'I') | exactly(2, 'B'))
 from __future__ import annotations
 
 import ast
+import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,7 +18,7 @@ from structlearn.constraints.automata import DFA
 from structlearn.constraints.language import And, Constraint, Label, LabelSet, Soft, label_tuple
 from structlearn.constraints.lists import Allowed
 from structlearn.constraints.sequences import Regular, Transition
-from structlearn.errors import ArgumentError
+from structlearn.errors import ArgumentError, StructLearnError
 
 
 def everything() -> Constraint:
@@ -79,6 +80,9 @@ def linear(terms: Mapping[Key, float], sense: Sense, bound: float) -> Constraint
         raise ArgumentError("sense", "'<=', '>=' or '=='", repr(sense), "say on which side of the bound the sum lies")
     if not terms:
         raise ArgumentError("terms", "at least one weight", "none", "map labels or (part, label) to weights")
+    if not all(math.isfinite(value) for value in (*terms.values(), bound)):
+        got = f"{list(terms.values())} and {bound}"
+        raise ArgumentError("linear", "finite weights and a finite bound", got, "leave out what does not bind")
     return Linear(tuple((key, float(value)) for key, value in terms.items()), sense, float(bound))
 
 
@@ -114,7 +118,20 @@ _WORDS: dict[str, Any] = {
 
 
 def parse(text: str) -> Constraint:
-    """A constraint from text, as configuration files hold it: calls of this module's words joined by & and |."""
+    """A constraint from text, as configuration files hold it: calls of this module's words joined by & and |.
+
+    It reads back what ``repr`` gives for any constraint.
+    """
+
+    def argument(word: str, position: int, node: ast.expr) -> Any:
+        if position == 0 and word == "soft":
+            return read(node)
+        if position == 0 and word == "regular" and isinstance(node, ast.Call):
+            if not isinstance(node.func, ast.Name) or node.func.id != "DFA":
+                raise ValueError(ast.unparse(node))
+            named = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
+            return DFA(*map(ast.literal_eval, node.args), **named)
+        return ast.literal_eval(node)
 
     def read(node: ast.expr) -> Constraint:
         if isinstance(node, ast.BinOp) and isinstance(node.op, ast.BitAnd):
@@ -123,16 +140,16 @@ def parse(text: str) -> Constraint:
             return read(node.left) | read(node.right)
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in _WORDS:
             name = node.func.id
-            first = [read(a) if name == "soft" and i == 0 else ast.literal_eval(a) for i, a in enumerate(node.args)]
+            positional = [argument(name, i, a) for i, a in enumerate(node.args)]
             named = {k.arg: ast.literal_eval(k.value) for k in node.keywords if k.arg}
-            found: Constraint = _WORDS[name](*first, **named)
-            return found
+            constraint: Constraint = _WORDS[name](*positional, **named)
+            return constraint
         raise ValueError(ast.unparse(node))
 
     try:
         return read(ast.parse(text, mode="eval").body)
-    except (SyntaxError, TypeError, ValueError) as error:
-        if isinstance(error, ArgumentError):
+    except (SyntaxError, TypeError, ValueError, RecursionError, MemoryError) as error:
+        if isinstance(error, StructLearnError):
             raise
         words = ", ".join(_WORDS)
         raise ArgumentError("constraint", f"calls of {words}, joined by & and |", str(error), f"in {text!r}") from error

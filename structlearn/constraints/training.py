@@ -58,6 +58,21 @@ def learnt_penalties(compiled: Compiled) -> nn.Parameter:
     return nn.Parameter(torch.tensor([p + math.log(-math.expm1(-p)) for p in prices]))
 
 
+def _rows(structure: Constrained, rows: Tensor) -> Constrained:
+    """Some instances of a batch."""
+    chain = structure.chain
+    selected = LinearChain(
+        chain.unary[rows],
+        chain.transition if chain.transition.dim() == 2 else chain.transition[rows],
+        start=chain.start,
+        end=chain.end,
+        lengths=None if chain.lengths is None else chain.lengths[rows],
+        backend=chain.backend,
+    )
+    spans = None if structure.spans is None else structure.spans[rows]
+    return Constrained(selected, structure.compiled, spans=spans, penalties=structure.penalties)
+
+
 class ConstrainedLearner(pl.LightningModule):
     """Trains a local scorer in one of three modes; see the module's page.
 
@@ -144,27 +159,30 @@ class ConstrainedLearner(pl.LightningModule):
         return self._under_constraints(batch)
 
     def _under_constraints(self, batch: Any) -> Tensor:
-        if self.broken_gold == "skip":
-            batch = self._keepable(batch)
-        if batch is None:
-            return self.raw_penalty.sum() * 0.0 + sum(p.sum() * 0.0 for p in self.scorer.parameters())
-        value: Tensor = self.objective(self.constrained(batch), batch.gold)
+        structure = self.constrained(batch)
+        if self.broken_gold == "raise":
+            value: Tensor = self.objective(structure, batch.gold)
+            return value
+        rows = self._allowed_rows(batch)
+        if rows is None:
+            value = self.objective(structure, batch.gold)
+        elif len(rows):
+            value = self.objective(_rows(structure, rows), batch.gold[rows]) * (len(rows) / len(batch.gold))
+        else:
+            value = self.raw_penalty.sum() * 0.0 + sum(p.sum() * 0.0 for p in self.scorer.parameters())
         return value
 
-    def _keepable(self, batch: Any) -> Any:
-        """The batch with gold outputs outside C(Y) put in the shade: their lengths are 0."""
+    def _allowed_rows(self, batch: Any) -> Tensor | None:
+        """The rows whose gold outputs lie in C(Y), with a warning if some do not; None stands for all."""
         hard = self.compiled.hard
-        found = gold_violations(hard, batch.gold, self.compiled.labels, lengths=batch.lengths, spans=batch.spans)
-        if not found:
-            return batch
-        rows = sorted({v.row for v in found})
-        warnings.warn(f"{len(rows)} gold outputs break constraints and are skipped; first: {found[0]}", stacklevel=2)
-        if len(rows) == len(batch.gold):
+        broken = gold_violations(hard, batch.gold, self.compiled.labels, lengths=batch.lengths, spans=batch.spans)
+        if not broken:
             return None
-        lengths = batch.lengths
-        lengths = torch.full((len(batch.gold),), batch.gold.shape[1]) if lengths is None else lengths.clone()
-        lengths[rows] = 0
-        return batch._replace(lengths=lengths)
+        outside = {violation.row for violation in broken}
+        message = f"{len(outside)} gold outputs break constraints and are skipped; first: {broken[0]}"
+        warnings.warn(message, stacklevel=2)
+        rows = [b for b in range(len(batch.gold)) if b not in outside]
+        return torch.tensor(rows, dtype=torch.int64, device=batch.gold.device)
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
         kind = torch.optim.SGD if self.optimizer == "sgd" else torch.optim.Adam

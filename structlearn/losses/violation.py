@@ -147,7 +147,9 @@ def _by_enumeration(structure: Structure, listed: Tensor, gold_score: Tensor, re
     value = objective(listed, scores - gold_score, rescaling, squared)
     # 0 * -inf for a forbidden output of cost 0 is NaN; forbidden outputs never win.
     value = value.masked_fill(scores == float("-inf"), float("-inf"))
-    return outputs.gather(0, first_argmax(value, 0)).squeeze(0)
+    best = first_argmax(value, 0)
+    best = best.view(*best.shape, *[1] * (outputs.dim() - best.dim()))
+    return outputs.gather(0, best.expand(1, *outputs.shape[1:])).squeeze(0)
 
 
 def _by_two_best(structure: Structure, gold: Any, gold_score: Tensor) -> Any:

@@ -68,10 +68,42 @@ def outputs(names: str, n: int) -> Iterator[Output]:
     return itertools.product(names, repeat=n)
 
 
-def score(y: Output, names: str, unary: np.ndarray, transition: np.ndarray) -> float:
+def score(
+    y: Output,
+    names: str,
+    unary: np.ndarray,
+    transition: np.ndarray,
+    start: np.ndarray | None = None,
+    end: np.ndarray | None = None,
+) -> float:
+    """s(y) of a chain, (N, C) and (C, C) or (N-1, C, C); 0 of the empty output."""
     codes = [names.index(label) for label in y]
     total = sum(float(unary[t, c]) for t, c in enumerate(codes))
-    return total + sum(float(transition[a, b]) for a, b in itertools.pairwise(codes))
+    for t, (a, b) in enumerate(itertools.pairwise(codes)):
+        total += float(transition[a, b] if transition.ndim == 2 else transition[t, a, b])
+    if codes and start is not None:
+        total += float(start[codes[0]])
+    if codes and end is not None:
+        total += float(end[codes[-1]])
+    return total
+
+
+def scored(
+    names: str,
+    unary: np.ndarray,
+    transition: np.ndarray,
+    spans: Spans,
+    hard: Sequence[Test],
+    soft: Sequence[tuple[Test, float]] = (),
+    start: np.ndarray | None = None,
+    end: np.ndarray | None = None,
+) -> dict[Output, float]:
+    """s'(y) of every allowed output of the length of ``unary``."""
+    return {
+        y: score(y, names, unary, transition, start, end) - sum(penalty for test, penalty in soft if not test(y, spans))
+        for y in outputs(names, len(unary))
+        if all(test(y, spans) for test in hard)
+    }
 
 
 def best(
@@ -83,11 +115,7 @@ def best(
     soft: Sequence[tuple[Test, float]] = (),
 ) -> tuple[Output | None, float, float]:
     """The best output (N,), its score, and the log-partition; None and -inf where nothing is allowed."""
-    scores = {}
-    for y in outputs(names, len(unary)):
-        if all(test(y, spans) for test in hard):
-            price = sum(penalty for test, penalty in soft if not test(y, spans))
-            scores[y] = score(y, names, unary, transition) - price
+    scores = scored(names, unary, transition, spans, hard, soft)
     if not scores:
         return None, -np.inf, -np.inf
     top = max(scores, key=lambda y: scores[y])
