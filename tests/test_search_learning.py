@@ -105,6 +105,39 @@ def test_alma_counts_errors_by_hand() -> None:
     assert again.margin == update.margin == pytest.approx(0.1 / 0.9 / math.sqrt(6))
 
 
+@pytest.mark.parametrize(("p", "count"), [(2.0, "updates"), (2.0, "errors"), (3.0, "updates"), (3.0, "errors")])
+def test_alma_shortens_long_differences_alone(p: float, count: Any) -> None:
+    """w <- P_q(f⁻¹(f(w) + C ((p-1) k)^(-1/2) P_p(Δ))), P onto the unit ball, for Δ inside it and outside."""
+    generator = torch.Generator().manual_seed(1)
+    weight = torch.zeros(4, dtype=torch.float64, requires_grad=True)
+    update, q = ALMA([weight], p=p, count=count), p / (p - 1)
+    expected, k = torch.zeros(4, dtype=torch.float64), 0
+
+    def link(x: Tensor, power: float) -> Tensor:
+        size = x.norm(power)
+        return x.sign() * x.abs() ** (power - 1) / size ** (power - 2) if float(size) else x
+
+    for step, size in enumerate((0.3, 0.05, 4.0, 0.9, 1.5, 0.2)):
+        delta = torch.randn(4, generator=generator, dtype=torch.float64)
+        delta = delta * (size / delta.norm(p))
+        errors = step % 3 + 1
+        update(Violations((weight * delta).sum(), torch.tensor([errors]), torch.tensor([0]), torch.tensor([1])))
+        as_many = errors if count == "errors" else 1
+        k += as_many
+        shortened = delta * min(1.0, math.sqrt(as_many) / size)
+        moved = link(link(expected, q) + math.sqrt(2 / ((p - 1) * k)) * shortened, p)
+        expected = moved / max(1.0, float(moved.norm(q)))
+        torch.testing.assert_close(weight.detach() * update.scale, expected)
+
+
+def test_shares_of_float64_scores_are_float64() -> None:
+    unary = torch.tensor([[[3.0, 2.0, 1.0, 0.0]]], dtype=torch.float64, requires_grad=True)
+    space = TaggingSpace(unary, torch.zeros(4, 4, dtype=torch.float64))
+    violations = laso(space, torch.tensor([[3]]), 3)
+    assert torch.autograd.grad(violations.value, unary)[0].tolist() == [[[-1 / 3, -1 / 3, -1 / 3, 1.0]]]
+    assert float(violations.value.detach()) == pytest.approx(-2.0, abs=1e-15)
+
+
 def test_margin_makes_a_close_win_an_error() -> None:
     unary = torch.tensor([[[0.0, 0.05]]], requires_grad=True)
     space = TaggingSpace(unary, torch.zeros(2, 2))

@@ -1,9 +1,9 @@
 """What an update does with Δ: perceptron and approximate large margin, with averaged weights.
 
 Perceptron:  w <- w + Δ.
-ALMA_p:      w <- P(f⁻¹(f(w) + C sqrt(1/((p-1) k)) Δ / |Δ|_p)),   k = 1, 2, ... counts updates, or errors,
+ALMA_p:      w <- P_q(f⁻¹(f(w) + C sqrt(1/((p-1) k)) P_p(Δ))),   k = 1, 2, ... counts updates, or errors,
 
-P(u) = u / max(1, |u|_q) with 1/p + 1/q = 1, and f = ∇ |·|_q² / 2, the identity for p = 2. While searching, y-good
+P_p(u) = u / max(1, |u|_p) with 1/p + 1/q = 1, and f = ∇ |·|_q² / 2, the identity for p = 2. While searching, y-good
 hypotheses are ranked lower by (1-α) B sqrt((p-1)/k). The source text leaves f out, which is right for p = 2 alone; the
 bound for other p rests on it.
 
@@ -126,8 +126,8 @@ class Perceptron(Update):
 
 
 class ALMA(Update):
-    """w <- P(w + C k^(-1/2) Δ / |Δ|) for p = 2, the approximate large margin update: k counts updates, P projects onto
-    the unit ball, and while searching y-good hypotheses must win by ``margin`` = (1-α) B k^(-1/2).
+    """w <- P(w + C k^(-1/2) P(Δ)) for p = 2, the approximate large margin update: k counts updates, P projects onto the
+    unit ball, u / max(1, |u|), and while searching y-good hypotheses must win by ``margin`` = (1-α) B k^(-1/2).
 
     Args:
         weights: as for :class:`Update`; they should start within the unit ball.
@@ -135,7 +135,8 @@ class ALMA(Update):
         B, C: scale of margin and step; 1/α and √2 if not given. The margin is compared with scores, so features that
             are not of length 1 call for a larger B: by the length of a usual Δ.
         count: what k counts. "updates": a batch is one, however many errors are in it. "errors": a batch with e of them
-            stands for e updates, k grows by e and the step is C sqrt(e/k), as far as e steps at right angles lead.
+            stands for e updates, k grows by e and Δ is projected onto the ball of radius sqrt(e), as far as e steps of
+            length 1 at right angles lead.
         p: norm of the features, >= 2. Other than 2 every update visits all weights.
     """
 
@@ -186,16 +187,17 @@ class ALMA(Update):
     def _move(self, delta: list[Touched | None], errors: int) -> None:
         as_many = errors if self.count == "errors" else 1
         self._counted += as_many
-        step = self.C * math.sqrt(as_many / ((self.p - 1) * self._counted))
+        step = self.C / math.sqrt((self.p - 1) * self._counted)
         size = sum(float(d.values.double().abs().pow(self.p).sum()) for d in delta if d is not None) ** (1 / self.p)
         if size == 0:
             return
+        step /= max(1.0, size / math.sqrt(as_many))
         if self.p != 2:
-            self._move_dense(delta, step / size)
+            self._move_dense(delta, step)
             return
         if self._square < 0:
             self._square = self._squared()
-        along = step / size / self.scale
+        along = step / self.scale
         inner = sum(d.dot(v) for v, d in zip(self.weights, delta, strict=True) if d is not None)
         self._add(delta, along)
         self._square += 2 * along * inner + (along * size) ** 2

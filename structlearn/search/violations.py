@@ -52,10 +52,10 @@ class Violations(NamedTuple):
     first: Tensor
 
 
-def _share(members: Tensor) -> Tensor:
+def _share(members: Tensor, dtype: torch.dtype) -> Tensor:
     """(B, K) bool to 1/number in each row."""
     count = members.sum(1, keepdim=True).clamp(min=1)
-    return members / count
+    return members.to(dtype) / count
 
 
 def unreachable(missing: Tensor) -> InfeasibleError:
@@ -122,8 +122,8 @@ def laso(
                     rank = before.cumsum(1)
                     before = before & (rank == (1 if last else rank[:, -1:]))
             tally = whole if rescore is None else Tally(search)
-            tally.add(t, siblings, _share(able & wrong[:, None]).to(kept.g))
-            tally.add(t, kept, -_share(before & wrong[:, None]).to(kept.g))
+            tally.add(t, siblings, _share(able & wrong[:, None], kept.g.dtype))
+            tally.add(t, kept, -_share(before & wrong[:, None], kept.g.dtype))
             errors = errors + wrong
             lost = lost + (wrong & ~survivors)
             first = torch.where(wrong & (first < 0), t, first)
