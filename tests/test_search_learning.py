@@ -40,9 +40,9 @@ def weights(n: int = 2, c: int = 2) -> tuple[Tensor, Tensor]:
 def learn(update: Update, unary: Tensor, transition: Tensor, gold: Tensor, beam: int) -> Violations:
     """The algorithm as published: weights move at every error, and the search goes on under them."""
 
-    def rescore(found: Violations) -> TaggingSpace:
+    def rescore(found: Violations) -> tuple[TaggingSpace, float]:
         update(found)
-        return TaggingSpace(unary, transition)
+        return TaggingSpace(unary, transition), update.margin
 
     return laso(TaggingSpace(unary, transition), gold, beam, margin=update.margin, rescore=rescore)
 
@@ -416,10 +416,10 @@ def test_updates_on_separable_data_stop_within_the_bound(k: int) -> None:
         before = update.updates
         for b in range(12):
 
-            def rescore(found: Violations, b: int = b) -> TaggingSpace:
+            def rescore(found: Violations, b: int = b) -> tuple[TaggingSpace, float]:
                 deltas.append(torch.autograd.grad(found.value, weight, retain_graph=True)[0])
                 update(found)
-                return TaggingSpace((x[b : b + 1] @ weight), zero)
+                return TaggingSpace((x[b : b + 1] @ weight), zero), 0.0
 
             laso(TaggingSpace(x[b : b + 1] @ weight, zero), labels[b : b + 1], k, rescore=rescore)
         if update.updates == before:

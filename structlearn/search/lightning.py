@@ -53,6 +53,7 @@ class SearchLearner(_Searching):
         update: how to update.
         alpha: of ALMA.
         recombine: of hypotheses with equal futures keep the best alone.
+        immediate: update at every error, see :class:`SearchSteps`.
 
     Validation and prediction use averaged weights. Checkpoints hold the state of the average and of ALMA.
     """
@@ -66,12 +67,12 @@ class SearchLearner(_Searching):
         update: How = "alma",
         alpha: float = 0.9,
         recombine: bool = False,
+        immediate: bool = False,
     ) -> None:
         super().__init__(scorer, beam, recombine)
         self.automatic_optimization = False
-        self.steps = SearchSteps(
-            scorer.parameters(), beam=beam, strategy=strategy, update=update, alpha=alpha, recombine=recombine
-        )
+        options: dict[str, Any] = {"beam": beam, "strategy": strategy, "update": update, "alpha": alpha}
+        self.steps = SearchSteps(scorer.parameters(), **options, recombine=recombine, immediate=immediate)
         self._kept: list[Tensor] = []
 
     @property
@@ -83,7 +84,7 @@ class SearchLearner(_Searching):
         return None
 
     def training_step(self, batch: Any, batch_idx: int) -> None:
-        found = self.steps(self.scorer(batch), batch.gold)
+        found = self.steps(lambda: self.scorer(batch), batch.gold)
         self.log("updates", float(self.update.updates), prog_bar=True, batch_size=1)
         self._report(found)
 

@@ -50,13 +50,21 @@ class Update(ABC):
         return 0.0
 
     def __call__(self, violations: Violations) -> None:
-        """One update for all errors that a search found, none if there are none."""
+        """One update for all errors that a search found, none if there are none; then the weights join the average."""
+        self.move(violations)
+        self.count_call()
+
+    def move(self, violations: Violations) -> None:
+        """The update alone."""
         if anywhere(bool((violations.errors > 0).any())):
             delta = torch.autograd.grad(violations.value, self.weights, allow_unused=True)
             with torch.no_grad():
                 errors = total(int(violations.errors.sum()))
                 self._move([of_all_processes(d, w) for d, w in zip(delta, self.weights, strict=True)], errors)
             self.updates += 1
+
+    def count_call(self) -> None:
+        """The weights as they are join the average."""
         self._scales += self.scale
         self.calls += 1
 

@@ -34,7 +34,7 @@ from structlearn.search.ranking import Layer, top
 from structlearn.search.space import S, SearchSpace, choose
 from structlearn.search.tally import Tally
 
-Rescore = Callable[["Violations"], SearchSpace[Any]]
+Rescore = Callable[["Violations"], tuple[SearchSpace[Any], float]]
 
 
 class Violations(NamedTuple):
@@ -88,8 +88,8 @@ def laso(
         recombine: see :func:`beam_search`.
         against: nodes are the whole "queue", or the "last" of it alone.
         rescore: called after every layer with errors, with the violations of that layer; the search goes on in the
-            space that it returns, the same one with other scores. Without it all errors of the batch are found under
-            one set of weights.
+            space that it returns, the same one with other scores, and with the margin that it returns. Without it all
+            errors of the batch are found under one set of weights.
     """
     search = Search(space, beam, recombine, gold)
     whole = Tally(search)
@@ -130,7 +130,7 @@ def laso(
             kept = _where(wrong, siblings, kept)
             if rescore is not None:
                 here = Violations(tally.value(space), wrong.long(), (wrong & ~survivors).long(), first)
-                space = rescore(here)
+                space, margin = rescore(here)
                 search.push(kept, wrong)
                 search.rescored(space)
                 continue

@@ -27,7 +27,7 @@ class JointTagging(BySearch):
     Args:
         codec: :class:`JointCodec`.
         metric: of chunk tags; F1 of segments by default.
-        beam, strategy, update, alpha: see :class:`SearchSteps`; there is no exact search, so no lattice.
+        beam, strategy, update, alpha, immediate: see :class:`SearchSteps`; there is no exact search, so no lattice.
 
     The reported cost is the number of wrong tags of a sentence, of both kinds. There are no confidences.
     """
@@ -41,6 +41,7 @@ class JointTagging(BySearch):
         strategy: When = "laso",
         update: How = "alma",
         alpha: float = 0.9,
+        immediate: bool = False,
     ) -> None:
         chunks: tuple[str, ...] = codec.chunks  # type: ignore[attr-defined]
         super().__init__(codec, "perceptron", Hamming(), metric or ChunkF1(chunks, "BIO"))
@@ -48,7 +49,8 @@ class JointTagging(BySearch):
             raise ArgumentError("strategy", "one for a beam", repr(strategy), "this space has no exact search")
         self.scorer = JointScorer(codec)  # type: ignore[arg-type]
         weights = self.scorer.parameters()
-        self.learn_by_search(None, SearchSteps(weights, beam=beam, strategy=strategy, update=update, alpha=alpha))
+        options: dict[str, Any] = {"beam": beam, "strategy": strategy, "update": update, "alpha": alpha}
+        self.learn_by_search(None, SearchSteps(weights, **options, immediate=immediate))
 
     def forward(self, batch: Batch) -> Any:
         return self.scorer(JointBatch(batch.x.features, batch.lengths, batch.gold))

@@ -51,7 +51,7 @@ class BySearch(Task):
         return None
 
     def training_step(self, batch: Batch, batch_idx: int) -> Tensor:
-        found = self.steps(self.space(self(batch)), batch.gold, weight=float(batch.share > 0))
+        found = self.steps(lambda: self.space(self(batch)), batch.gold, weight=float(batch.share > 0))
         self.count_step()
         errors = found.errors.float().mean()
         self.log("train/loss", errors, prog_bar=True, batch_size=len(batch.places))
@@ -112,7 +112,7 @@ class SearchTagging(BySearch, Tagging):
         codec: with sparse features, or any with dense ones and an ``encoder`` that hands them on.
         encoder: without parameters, such as :class:`Dense`.
         cost, metric, confidences: see :class:`Tagging`.
-        beam, strategy, update, alpha, recombine: see :class:`SearchSteps`.
+        beam, strategy, update, alpha, recombine, immediate: see :class:`SearchSteps`.
     """
 
     def __init__(
@@ -127,12 +127,13 @@ class SearchTagging(BySearch, Tagging):
         update: How = "alma",
         alpha: float = 0.9,
         recombine: bool = False,
+        immediate: bool = False,
         confidences: bool = False,
     ) -> None:
         super().__init__(codec, encoder, "perceptron", cost, metric, sparse_gradients=True, confidences=confidences)
         weights = self.feature_map.head_parameters()
         options: dict[str, Any] = {"beam": beam, "strategy": strategy, "update": update, "alpha": alpha}
-        self.learn_by_search(encoder, SearchSteps(weights, **options, recombine=recombine))
+        self.learn_by_search(encoder, SearchSteps(weights, **options, recombine=recombine, immediate=immediate))
 
 
 class SearchSegmentation(BySearch, Segmentation):
@@ -141,7 +142,7 @@ class SearchSegmentation(BySearch, Segmentation):
     Args:
         codec: :class:`SegmentationCodec` with sparse features.
         cost, metric, confidences: see :class:`Segmentation`.
-        beam, strategy, update, alpha, recombine: see :class:`SearchSteps`.
+        beam, strategy, update, alpha, recombine, immediate: see :class:`SearchSteps`.
     """
 
     def __init__(
@@ -155,12 +156,13 @@ class SearchSegmentation(BySearch, Segmentation):
         update: How = "alma",
         alpha: float = 0.9,
         recombine: bool = False,
+        immediate: bool = False,
         confidences: bool = False,
     ) -> None:
         super().__init__(codec, None, "perceptron", cost, metric, sparse_gradients=True, confidences=confidences)
         weights = self.feature_map.head_parameters()
         options: dict[str, Any] = {"beam": beam, "strategy": strategy, "update": update, "alpha": alpha}
-        self.learn_by_search(None, SearchSteps(weights, **options, recombine=recombine))
+        self.learn_by_search(None, SearchSteps(weights, **options, recombine=recombine, immediate=immediate))
 
 
 class SearchParsing(BySearch, Parsing):
@@ -169,7 +171,8 @@ class SearchParsing(BySearch, Parsing):
     Args:
         codec: :class:`ParsingCodec` of kind "spans".
         cost, metric, confidences: see :class:`Parsing`.
-        beam, strategy, update, alpha: see :class:`SearchSteps`; the lattice strategy is for chains and segments.
+        beam, strategy, update, alpha, immediate: see :class:`SearchSteps`; the lattice strategy is for chains and
+            segments.
         max_width: see :class:`TagSpanMap`.
     """
 
@@ -183,6 +186,7 @@ class SearchParsing(BySearch, Parsing):
         strategy: When = "laso",
         update: How = "alma",
         alpha: float = 0.9,
+        immediate: bool = False,
         max_width: int = 20,
         confidences: bool = False,
     ) -> None:
@@ -190,4 +194,5 @@ class SearchParsing(BySearch, Parsing):
         feature_map = TagSpanMap(tags, labels, max_width=max_width)
         super().__init__(codec, None, "perceptron", cost, metric, feature_map=feature_map, confidences=confidences)
         weights = self.feature_map.head_parameters()
-        self.learn_by_search(None, SearchSteps(weights, beam=beam, strategy=strategy, update=update, alpha=alpha))
+        options: dict[str, Any] = {"beam": beam, "strategy": strategy, "update": update, "alpha": alpha}
+        self.learn_by_search(None, SearchSteps(weights, **options, immediate=immediate))
