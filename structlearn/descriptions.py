@@ -8,7 +8,6 @@ Numbers, strings, lists, dictionaries and tensors stand for themselves. What a c
 
 from __future__ import annotations
 
-import importlib
 import inspect
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,10 +16,10 @@ from typing import Any, Self
 from torch import Tensor
 
 from structlearn.errors import ArgumentError
+from structlearn.registry import class_named, class_path
 
 # Arguments that only training uses; a description leaves them to their defaults.
 TRAINING_ONLY = frozenset({"optimizer", "schedule"})
-TRUSTED = ("structlearn", "torch.nn")
 
 
 class Described:
@@ -55,12 +54,17 @@ def _arguments(value: Any) -> dict[str, Any]:
     if isinstance(value, Described):
         return {name: given for name, given in value._given.items() if name not in TRAINING_ONLY}
     found = {}
+    layer = type(value).__module__.startswith("torch.nn.")
     for name, parameter in inspect.signature(type(value).__init__).parameters.items():
         if name == "self" or parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
+            continue
+        if layer and name in ("device", "dtype"):
             continue
         if not hasattr(value, name):
             raise _unknown(value, f"derive it from structlearn.descriptions.Described, or keep {name!r} as attribute")
         found[name] = getattr(value, name)
+        if layer and name == "bias":  # the parameter itself; the constructor takes whether there is one
+            found[name] = found[name] is not None
     return found
 
 
@@ -68,39 +72,27 @@ def _unknown(value: object, remedy: str) -> ArgumentError:
     return ArgumentError("describe", "plain data, tensors and described objects", type(value).__name__, remedy)
 
 
-def class_path(kind: type) -> str:
-    """The shortest path under which a public package names the class."""
-    parts = kind.__module__.split(".")
-    for size in range(1, len(parts)):
-        package = importlib.import_module(".".join(parts[:size]))
-        if getattr(package, kind.__qualname__, None) is kind:
-            return f"{package.__name__}.{kind.__qualname__}"
-    return f"{kind.__module__}.{kind.__qualname__}"
-
-
 def build(description: Any, *, trusted: Iterable[str] = ()) -> Any:
     """The object that ``description`` tells of.
 
     Args:
-        trusted: packages, beside structlearn and torch.nn, whose classes may be made; a description from elsewhere
-            could name any.
+        trusted: packages whose classes may be made beside those that :mod:`structlearn.registry` lists; a description
+            from elsewhere could name any.
     """
-    if isinstance(description, list):
+    trusted = tuple(trusted)
+    if isinstance(description, list | tuple):
         return [build(item, trusted=trusted) for item in description]
     if not isinstance(description, dict):
         return description
     if set(description) != {"class_path", "init_args"}:
         return {key: build(item, trusted=trusted) for key, item in description.items()}
-    path: str = description["class_path"]
-    module, _, name = path.rpartition(".")
-    if not any(f"{path}.".startswith(f"{package}.") for package in (*TRUSTED, *trusted)):
-        remedy = "pass trusted=('package',) if you trust where this comes from"
-        raise ArgumentError("class_path", f"a class of {', '.join((*TRUSTED, *trusted))}", repr(path), remedy)
-    kind = getattr(importlib.import_module(module), name, None)
-    if not isinstance(kind, type):
-        raise ArgumentError("class_path", "a class", repr(path), "was it renamed?")
-    arguments = {key: build(item, trusted=trusted) for key, item in description["init_args"].items()}
+    kind, init_args = class_named(description["class_path"], trusted=trusted), description["init_args"]
+    if not isinstance(init_args, dict):
+        got = type(init_args).__name__
+        raise ArgumentError("init_args", "a mapping of names to values", got, f"write the arguments of {kind.__name__}")
+    arguments = {key: build(item, trusted=trusted) for key, item in init_args.items()}
     try:
         return kind(**arguments)
     except TypeError as error:
-        raise ArgumentError("init_args", f"arguments of {path}", sorted(arguments), str(error)) from error
+        path = description["class_path"]
+        raise ArgumentError("init_args", f"arguments of {path}", sorted(map(str, arguments)), str(error)) from error

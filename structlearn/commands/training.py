@@ -11,12 +11,15 @@ from typing import Any
 
 import torch
 from jsonargparse import ArgumentParser, Namespace
+from pytorch_lightning import Trainer
 from pytorch_lightning.cli import LightningArgumentParser, LightningCLI, SaveConfigCallback
+from pytorch_lightning.plugins.io import CheckpointIO, TorchCheckpointIO
 
 from structlearn import saving
 from structlearn.commands.mistakes import Parser
 from structlearn.data.modules import TaskData
 from structlearn.errors import ArgumentError
+from structlearn.storage.checkpoints import read_checkpoint, write_checkpoint
 from structlearn.tasks import Task
 
 # Words of Lightning that no reader of a configuration can mend.
@@ -28,8 +31,32 @@ _QUIET = (
 )
 
 
+_ANOTHER = "a file below lightning_logs/*/checkpoints, which structlearn fit writes"
+
+
+class Checkpoints(TorchCheckpointIO):
+    """Checkpoints of files on this machine, written whole or not at all and read without running what they hold."""
+
+    def save_checkpoint(self, checkpoint: dict[str, Any], path: str | Path, storage_options: Any = None) -> None:
+        Path(path).parent.mkdir(parents=True, exist_ok=True)
+        write_checkpoint(path, checkpoint)
+
+    def load_checkpoint(self, path: str | Path, *args: Any, **options: Any) -> dict[str, Any]:
+        return read_checkpoint(path, remedy=f"give {_ANOTHER}")
+
+
 class TrainingCommand(LightningCLI):
     """Any task on any data: the data module's codec is the task's."""
+
+    def _parse_ckpt_path(self) -> None:
+        """A checkpoint brings weights; what is made comes from the configuration alone, not from the checkpoint."""
+
+    def instantiate_trainer(self, **options: Any) -> Trainer:
+        plugins = self._get(self.config_init, "trainer.plugins") or []
+        plugins = list(plugins) if isinstance(plugins, list) else [plugins]
+        if not any(isinstance(plugin, CheckpointIO) for plugin in plugins):
+            options["plugins"] = [*plugins, Checkpoints()]
+        return super().instantiate_trainer(**options)
 
     def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
         parser.link_arguments("data.codec", "model.init_args.codec", apply_on="instantiate")
@@ -56,8 +83,7 @@ class TrainingCommand(LightningCLI):
     def _require_checkpoint(self) -> None:
         """A model fresh from its configuration has not learnt anything that could be scored."""
         if not self._get(self.config, "ckpt_path"):
-            remedy = "a file below lightning_logs/*/checkpoints, which structlearn fit writes"
-            raise ArgumentError("--ckpt_path", "a checkpoint to score", None, remedy)
+            raise ArgumentError("--ckpt_path", "a checkpoint to score", None, _ANOTHER)
 
     def before_fit(self) -> None:
         if self._get(self.config, "solve") is not None:
@@ -75,7 +101,7 @@ class TrainingCommand(LightningCLI):
             checkpoints = self.trainer.checkpoint_callback
             best = getattr(checkpoints, "best_model_path", "")
             if best and getattr(checkpoints, "monitor", None):
-                self.model.load_state_dict(torch.load(best, map_location="cpu", weights_only=True)["state_dict"])
+                self.model.load_state_dict(read_checkpoint(best, remedy=_ANOTHER)["state_dict"])
             print(f"saved to {saving.save(self.model, Path(folder))}")
 
 

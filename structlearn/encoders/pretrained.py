@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,15 @@ from torch import Tensor
 from structlearn.data.batch import TokenInputs
 from structlearn.encoders.base import Encoder
 from structlearn.errors import ArgumentError, DependencyError
+from structlearn.storage.reading import parse_json, read_bytes
+
+# Nothing is downloaded, and code that a folder brings is not run.
+_ON_DISK = {"local_files_only": True, "trust_remote_code": False}
+_MAX_CONFIG_BYTES = 1 << 24
+# Options by which a model or tokenizer is assembled from what other repositories hold.
+_REMOTE = ("auto_map", "quantization", "backbone", "adapter", "kernel_config", "use_kernels")
+# Where a model came from, which transformers writes down and does not follow.
+_NAMES = ("_name_or_path", "name_or_path", "tokenizer_file")
 
 
 class HuggingFace(Encoder):
@@ -35,22 +45,25 @@ class HuggingFace(Encoder):
         library = _transformers()
         self.tokenizer = None
         if folder is not None:
+            _check_folder(Path(folder))
             if list(Path(folder).glob("*.safetensors")) or list(Path(folder).glob("*.bin")):
-                self.model = library.AutoModel.from_pretrained(str(folder), local_files_only=True)
+                self.model = library.AutoModel.from_pretrained(str(folder), **_ON_DISK)
             else:  # beside a saved task, which has the weights
-                made = library.AutoConfig.from_pretrained(str(folder), local_files_only=True)
-                self.model = library.AutoModel.from_config(made)
-            self.tokenizer = library.AutoTokenizer.from_pretrained(str(folder), local_files_only=True)
+                made = library.AutoConfig.from_pretrained(str(folder), **_ON_DISK)
+                self.model = library.AutoModel.from_config(made, trust_remote_code=False)
+            self.tokenizer = library.AutoTokenizer.from_pretrained(str(folder), **_ON_DISK)
             self.out_features = int(self.model.config.hidden_size)
         else:
             assert config is not None
+            _check_options(config, "config")
             self.out_features = int(config["hidden_size"])
 
     def build(self, codec: Any) -> None:
         if self.config is not None:
             library = _transformers()
             options = {**self.config, "vocab_size": len(codec.words), "pad_token_id": 0}
-            self.model = library.AutoModel.from_config(library.AutoConfig.for_model(**options))
+            made = library.AutoConfig.for_model(**options)
+            self.model = library.AutoModel.from_config(made, trust_remote_code=False)
         if self.freeze:
             self.model.requires_grad_(False)
 
@@ -96,6 +109,27 @@ class HuggingFace(Encoder):
                 # Tokenizers leave out some characters: a word of these alone has the state before it.
                 first[i, t] = at.get(t, int(first[i, t - 1]) if t else 0)
         return found["input_ids"], found["attention_mask"], first
+
+
+def _check_folder(folder: Path) -> None:
+    """Refuses configurations that make transformers fetch models, kernels or code."""
+    for name in ("config.json", "tokenizer_config.json"):
+        if (folder / name).exists():
+            data = read_bytes(folder / name, _MAX_CONFIG_BYTES, follow=True)
+            # Tokenizers write 10^30 for "no limit".
+            _check_options(parse_json(data, str(folder / name), max_number=math.inf), str(folder / name))
+
+
+def _check_options(options: Any, source: str) -> None:
+    if isinstance(options, list):
+        for item in options:
+            _check_options(item, source)
+    for key, value in options.items() if isinstance(options, dict) else ():
+        remote = isinstance(value, str) and "/" in value and key.endswith(("implementation", "_path", "backbone"))
+        if (remote and key not in _NAMES) or (value and any(word in key for word in _REMOTE)):
+            expected, remedy = "a model that needs no code or files from elsewhere", f"remove {key!r}"
+            raise ArgumentError(source, expected, f"{key}={value!r}"[:100], remedy)
+        _check_options(value, source)
 
 
 def _transformers() -> Any:

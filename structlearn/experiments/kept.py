@@ -7,7 +7,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from structlearn.errors import FormatError
 from structlearn.experiments.base import Settings
+from structlearn.storage.writing import write_file
 
 
 class Kept:
@@ -27,7 +29,7 @@ class Kept:
         self.taken = 0
         self._parts: dict[str, Any] = {}
         if self.path is not None and self.path.exists():
-            self._parts = json.loads(self.path.read_text())
+            self._parts = _read(self.path)
 
     def part(self, name: str, work: Callable[[], Any]) -> Any:
         """The part of this name, worked out if the file does not have it."""
@@ -37,9 +39,7 @@ class Kept:
         self._parts[name] = work()
         if self.path is not None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
-            fresh = self.path.with_suffix(".tmp")
-            fresh.write_text(json.dumps(self._parts, indent=1))
-            fresh.replace(self.path)
+            write_file(self.path, json.dumps(self._parts, indent=1).encode())
         return self._parts[name]
 
     def close(self) -> list[str]:
@@ -50,3 +50,14 @@ class Kept:
             return []
         parts = f"{self.taken} of {len(self._parts)} parts"
         return [f"{parts} were taken over from an interrupted run: the total of seconds leaves theirs out"]
+
+
+def _read(path: Path) -> dict[str, Any]:
+    remedy = "delete it to start again"
+    try:
+        parts = json.loads(path.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise FormatError(str(path), "JSON", str(error), remedy) from None
+    if not isinstance(parts, dict):
+        raise FormatError(str(path), "parts by name", type(parts).__name__, remedy)
+    return parts

@@ -19,6 +19,7 @@ from rich.table import Table as Shown
 from structlearn.errors import ArgumentError
 from structlearn.experiments import MODULES, load
 from structlearn.experiments.base import Cell, Experiment, Mean, Report, Settings, Table, default_data
+from structlearn.storage.writing import whole_file, write_file
 
 VERSIONS = ("structlearn", "torch", "numpy", "scikit-learn")
 Record = dict[str, Any]
@@ -162,9 +163,10 @@ def write(record: Record, report: Report, folder: Path) -> None:
 
     folder.mkdir(parents=True, exist_ok=True)
     lines = json.dumps(record, indent=1, ensure_ascii=False)
-    (folder / f"{record['name']}.json").write_text(lines + "\n", encoding="utf-8")
+    write_file(folder / f"{record['name']}.json", f"{lines}\n".encode())
     figure = report.draw() if report.draw is not None else bars(report.tables)
-    figure.savefig(folder / f"{record['name']}.png", dpi=110)
+    with whole_file(folder / f"{record['name']}.png") as picture:
+        figure.savefig(picture, dpi=110, format="png")
 
 
 def listing() -> str:

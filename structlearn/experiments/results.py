@@ -9,6 +9,7 @@ from typing import Any
 from structlearn.errors import ArgumentError
 from structlearn.experiments import MODULES
 from structlearn.experiments.reproduce import beside, tables_of
+from structlearn.storage.writing import write_file
 
 HEADER = """# Results
 
@@ -34,7 +35,7 @@ def write_page(page: Path) -> None:
         remarks = folder / f"{record['name']}.md"
         said = remarks.read_text(encoding="utf-8").strip() if remarks.exists() else ""
         lines += _section(record, folder.name, said)
-    page.write_text("\n".join(lines).rstrip() + "\n", encoding="utf-8")
+    write_file(page, ("\n".join(lines).rstrip() + "\n").encode())
 
 
 def _section(record: dict[str, Any], folder: str, said: str) -> list[str]:

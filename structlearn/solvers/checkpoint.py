@@ -1,15 +1,13 @@
 """Training that can be killed and goes on with the same bits.
 
 A checkpoint holds every number that the next round depends on, and a fingerprint of the problem, so that it is not
-taken for another one's. It is written beside its place and moved there: a kill leaves the last whole one.
+taken for another one's. A kill leaves the last whole one.
 """
 
 from __future__ import annotations
 
 import hashlib
-import os
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,6 +16,7 @@ from structlearn.errors import FormatError
 from structlearn.solvers.certificate import Certificate, History
 from structlearn.solvers.problem import Problem
 from structlearn.solvers.solver import Solver
+from structlearn.storage.checkpoints import read_checkpoint, write_checkpoint
 
 
 def fingerprint(problem: Problem, solver: Solver) -> str:
@@ -32,26 +31,20 @@ def fingerprint(problem: Problem, solver: Solver) -> str:
 
 def save(path: str | Path, solver: Solver, history: History, mark: str) -> None:
     """Writes ``path``, whole or not at all."""
-    path = Path(path)
-    beside = path.with_name(f"{path.name}.{os.getpid()}.part")
-    torch.save({"fingerprint": mark, "solver": solver.state(), "history": history.state()}, beside)
-    os.replace(beside, path)
+    write_checkpoint(path, {"fingerprint": mark, "solver": solver.state(), "history": history.state()})
 
 
 def restore(path: str | Path, solver: Solver, mark: str) -> History:
     """Brings ``solver`` to where ``path`` left it; the history up to there."""
-    try:
-        held: dict[str, Any] = torch.load(path, weights_only=True)
-    except Exception as error:
-        raise FormatError(
-            str(path), "a checkpoint of structlearn", type(error).__name__, "delete it to start again"
-        ) from error
+    again = "delete it to start again"
+    held = read_checkpoint(path, remedy=again)
     if held.get("fingerprint") != mark:
-        raise FormatError(
-            str(path),
-            "a checkpoint of this problem",
-            "one of another",
-            "name another file, or delete it to start again",
-        )
-    solver.load(held["solver"])
-    return History([Certificate(**row) for row in held["history"]])
+        got, remedy = "one of another", "name another file, or delete it to start again"
+        raise FormatError(str(path), "a checkpoint of this problem", got, remedy)
+    try:
+        history = History([Certificate(**row) for row in held["history"]])
+        solver.load(held["solver"])
+    except Exception as error:  # whatever a solver says of a state that is none
+        got = f"{type(error).__name__}: {error}"
+        raise FormatError(str(path), "the state of a solver and its history", got, again) from error
+    return history
