@@ -89,6 +89,7 @@ def _add_predict(commands: _Commands) -> None:
     found.add_argument("--confidences", action="store_true", help="probabilities of the parts, in JSON lines")
     found.add_argument("--batch-size", type=_positive, default=64, help="examples at a time")
     found.add_argument("--trust", action="append", default=[], metavar="PACKAGE", help="package whose classes may load")
+    found.add_argument("--max-bytes", type=_positive, default=4 << 30, help="of the largest file of the model")
 
 
 def _add_solve(commands: _Commands) -> None:
@@ -159,6 +160,7 @@ def _predict(options: argparse.Namespace) -> None:
         confidences=options.confidences,
         batch_size=options.batch_size,
         trusted=options.trust,
+        max_bytes=options.max_bytes,
     )
 
 

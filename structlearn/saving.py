@@ -107,12 +107,19 @@ def _write(folder: Path, task: Any, state: dict[str, Any], tensors: dict[str, Te
         "weights": weights_name,
         "files": {name: _entry(folder / name) for name in (codec_name, weights_name, *files)},
     }
-    text = yaml.safe_dump(index, sort_keys=False, allow_unicode=True).encode()
+    text = yaml.dump(index, Dumper=_Plain, sort_keys=False, allow_unicode=True).encode()
     parse_yaml(text, "task")
     if len(text) > MAX_INDEX_BYTES:
         raise ArgumentError("task", f"a description of at most {MAX_INDEX_BYTES:,} bytes", len(text), "shorten it")
     sync(folder)
     write_file(folder / INDEX, text)
+
+
+class _Plain(yaml.SafeDumper):
+    """Writes what occurs twice twice: aliases are refused where models are read."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
 
 
 def _write_weights(folder: Path, tensors: dict[str, Tensor]) -> str:
@@ -278,7 +285,7 @@ def _built(description: Any, weights: dict[str, Tensor], source: str, trusted: t
 
     size = sum(x.untyped_storage().nbytes() for x in weights.values())
     # Tables and masks that follow from the codec, initial values, and temporaries of the constructors.
-    with AllocationBudget(4 * size + (256 << 20), 20 * len(weights) + 2000):
+    with AllocationBudget(4 * size + (128 << 20), 20 * len(weights) + 2000):
         task = build(description, trusted=trusted)
     if not isinstance(task, Task):
         raise FormatError(source, "the weights of a task", f"those of a {type(task).__name__}", AGAIN)

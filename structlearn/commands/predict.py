@@ -15,6 +15,7 @@ from structlearn import saving
 from structlearn.data.files import read_text
 from structlearn.data.modules.base import Encoded
 from structlearn.data.sampling import BucketSampler
+from structlearn.storage.checkpoints import MAX_BYTES
 from structlearn.tasks.base import Task
 
 
@@ -55,9 +56,10 @@ def run(
     confidences: bool,
     batch_size: int,
     trusted: Sequence[str] = (),
+    max_bytes: int = MAX_BYTES,
 ) -> None:
     """Read ``source``, "-" for standard input, and write what the model says."""
-    task = saving.load(model, trusted=trusted)
+    task = saving.load(model, trusted=trusted, max_bytes=max_bytes)
     task.confidences = confidences
     form = form or _guess(source, task)
     task.codec.check_format(form)

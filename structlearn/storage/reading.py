@@ -7,12 +7,13 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import io
 import json
 import os
 import stat
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import yaml
 from torch import Tensor
@@ -29,7 +30,7 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @contextlib.contextmanager
-def regular_file(path: Path, max_bytes: int, *, follow: bool = False) -> Iterator[BinaryIO]:
+def regular_file(path: Path, max_bytes: int, *, follow: bool = False) -> Iterator[io.BufferedReader]:
     """Opens a regular file of at most ``max_bytes``, links only with ``follow``; what is no file is not waited for."""
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
@@ -94,7 +95,7 @@ def parse_yaml(data: bytes, source: str) -> Any:
         depth = 0
         for event in yaml.parse(text, Loader=_Loader):
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
-                place = f"{source}:{event.start_mark.line + 1}"
+                place = f"{source}:{event.start_mark.line + 1}" if event.start_mark else source
                 raise FormatError(place, "YAML without anchors and aliases", "one", AGAIN)
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
             _check_depth(depth, source)
