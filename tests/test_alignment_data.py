@@ -56,7 +56,7 @@ def test_a3m_errors_name_the_line(tmp_path: Path) -> None:
         list(fasta.parse_a3m(">a\nACD\n>b\nACdd\n", source="f"))
     with pytest.raises(FormatError, match="f:1: expected upper case letters in the first row, got '-'"):
         list(fasta.parse_a3m(">a\nA-D\n", source="f"))
-    with pytest.raises(FormatError, match=r"missing\.fa: expected a readable FASTA or A3M file"):
+    with pytest.raises(FormatError, match=r"missing\.fa: expected a file, got no such file; check the path"):
         fasta.read_pairs(tmp_path / "missing.fa")
     with pytest.raises(LabelError, match="letters of AC, got 'D' at position 1 of sequence 0"):
         fasta.encode(["AD"], "AC")

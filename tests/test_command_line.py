@@ -78,7 +78,7 @@ def test_predict_reads_columns_and_writes_them(model: Path, tmp_path: Path, caps
 def test_predict_reads_standard_input_and_writes_json_with_confidences(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the dog slept\na house\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the dog slept\na house\n")))
     assert cli.main(["predict", str(model), "--format", "text", "--confidences"]) == 0
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines())
     assert (len(first["tags"]), len(second["tags"])) == (3, 2)
@@ -91,7 +91,7 @@ def test_predict_tells_what_is_wrong_with_a_line(
     source = tmp_path / "in.jsonl"
     source.write_text('{"words": ["a"]}\n{"wrods": []}\n')
     assert cli.main(["predict", str(model), str(source)]) == 2
-    assert "in.jsonl:2: expected a JSON object with 'words'" in capsys.readouterr().err
+    assert "in.jsonl:2: expected 'words', a list of at least one text, got none" in capsys.readouterr().err
     source = tmp_path / "in.conll"
     source.write_text("a DT\nb\n")
     assert cli.main(["predict", str(model), str(source)]) == 2
@@ -103,7 +103,7 @@ def test_predict_tells_what_is_wrong_with_a_line(
 def test_predict_does_not_take_a_line_of_text_for_columns(
     model: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(sys, "stdin", io.StringIO("the dog that slept has a house\n"))
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"the dog that slept has a house\n")))
     assert cli.main(["predict", str(model)]) == 2
     assert "--format text" in capsys.readouterr().err
 

@@ -38,7 +38,7 @@ def test_errors_name_the_line(tmp_path: Path) -> None:
     with pytest.raises(FormatError, match=r"bad\.txt:12: expected 3 columns or a blank line, got 2: 'word NN'"):
         read_conll2000(path)
     path.write_bytes(b"a b O\n\xff b O\n")
-    with pytest.raises(FormatError, match=r"bad\.txt:2: expected text in utf-8"):
+    with pytest.raises(FormatError, match=r"bad\.txt:2: expected utf-8 text"):
         read_conll2000(path)
     path = tmp_path / "bad.gz"
     path.write_bytes(gzip.compress(TEXT.encode())[:-10])

@@ -119,8 +119,8 @@ def test_jsonl_round_trip(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", "one JSON object a line"),
-        ("[]", "'candidates', a list of at least one"),
+        ("{", "expected JSON, got Expecting property name"),
+        ("[]", "one JSON object per line"),
         ('{"candidates": []}', "'candidates', a list of at least one"),
         ('{"candidates": [{"log_prob": 1}]}', "candidates with 'tree' and 'log_prob'"),
         ('{"candidates": [{"tree": "(A (B c))"}]}', "a finite log-probability"),

@@ -160,13 +160,13 @@ def test_bad_files(tmp_path: Path):
     fails("b.tsv", b"d\tfirst\t(S (NN a))\n", ":1: expected document, number and tree")
     fails("c.tsv", b"d\t0\t(S (NN a))\n\nd\t1\t(S (NN a)\n", r":3: expected a '\)' for every")
     fails("d.tsv", b"d\t0\t(S (NN a)) (S (NN b))\n", ":1: expected one tree, got 2 trees")
-    fails("e.mrg.gz", b"(S (NN a))", ": expected gzip data, got ")
-    fails("f.mrg.gz", gzip.compress(b"(S (NN a))" * 50)[:-9], ": expected gzip data, got ")
+    fails("e.mrg.gz", b"(S (NN a))", ": expected a whole gzip file, got ")
+    fails("f.mrg.gz", gzip.compress(b"(S (NN a))" * 50)[:-9], ": expected a whole gzip file, got ")
     fails("g.mrg", b"(S\n(NN caf\xe9))", ":2: expected utf-8 text, got byte 0xe9; name the file's encoding")
     (tmp_path / "none").mkdir()
     with pytest.raises(FormatError, match=r"expected files ending in \.mrg"):
         read_treebank(tmp_path / "none")
-    with pytest.raises(FileNotFoundError):
+    with pytest.raises(FormatError, match=r"missing\.mrg: expected a file, got no such file"):
         read_treebank(tmp_path / "missing.mrg")
 
 

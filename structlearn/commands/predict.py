@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import sys
 from collections.abc import Iterator, Sequence
@@ -12,10 +13,10 @@ from rich.console import Console
 from rich.progress import track
 
 from structlearn import saving
-from structlearn.data.files import read_text
 from structlearn.data.modules.base import Encoded
 from structlearn.data.sampling import BucketSampler
 from structlearn.storage.checkpoints import MAX_BYTES
+from structlearn.storage.text import read_stream, read_text
 from structlearn.tasks.base import Task
 
 
@@ -65,9 +66,11 @@ def run(
     task.codec.check_format(form)
     write = write or ("jsonl" if confidences else form)
     task.codec.check_format(write)
-    text, name = (sys.stdin.read(), "stdin") if source == "-" else (read_text(source), source)
+    text, name = (read_stream(sys.stdin.buffer, "stdin"), "stdin") if source == "-" else (read_text(source), source)
     examples = task.codec.parse(text, form, name)
     found = predictions(task, examples, batch_size=batch_size, quiet=len(examples) < 500)
+    if output is None and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(encoding="utf-8")  # as the input, whatever the locale
     stream: TextIO = sys.stdout if output is None else output.open("w", encoding="utf-8")
     try:
         for line in rendered(task, examples, found, write):

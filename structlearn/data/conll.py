@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
 from structlearn.errors import FormatError
+from structlearn.storage.text import numbered_lines, read_text
 
 
 class Sentence(NamedTuple):
@@ -24,40 +23,17 @@ def read_columns(path: str | Path, columns: int, *, encoding: str = "utf-8") -> 
 
     A line with another number of columns raises :class:`FormatError` with its number.
     """
-    path = Path(path)
-    rows: list[list[str]] = []
-    try:
-        with gzip.open(path, "rb") if path.suffix == ".gz" else path.open("rb") as file:
-            for number, line in enumerate(file, 1):
-                try:
-                    fields = line.decode(encoding).split()
-                except UnicodeDecodeError as error:
-                    raise FormatError(f"{path}:{number}", f"text in {encoding}", str(error), "pass encoding=") from None
-                if fields and len(fields) != columns:
-                    raise FormatError(
-                        f"{path}:{number}",
-                        f"{columns} columns or a blank line",
-                        f"{len(fields)}: {' '.join(fields)!r}",
-                        "columns are separated by blanks",
-                    )
-                if fields:
-                    rows.append(fields)
-                elif rows:
-                    yield [list(column) for column in zip(*rows, strict=True)]
-                    rows = []
-    except (gzip.BadGzipFile, EOFError, zlib.error) as error:
-        raise FormatError(str(path), "a whole gzip file", str(error), "fetch the file again") from None
-    if rows:
-        yield [list(column) for column in zip(*rows, strict=True)]
+    return parse_columns(read_text(path, encoding), source=str(path), columns=columns)
 
 
-def parse_columns(text: str, *, source: str = "text") -> Iterator[list[list[str]]]:
-    """The sentences of ``text``, each as lists of equal length, as many as its first line has columns."""
+def parse_columns(text: str, *, source: str = "text", columns: int | None = None) -> Iterator[list[list[str]]]:
+    """The sentences of ``text``, each as ``columns`` lists of equal length, or as many as its first line has."""
     rows: list[list[str]] = []
-    for number, line in enumerate([*text.splitlines(), ""], 1):
+    for number, line in numbered_lines(text, source):
         fields = line.split()
-        if rows and fields and len(fields) != len(rows[0]):
-            expected = f"{len(rows[0])} columns, as in the line above, or a blank line"
+        size = columns or (len(rows[0]) if rows else len(fields))
+        if fields and len(fields) != size:
+            expected = f"{size} columns{'' if columns else ', as in the line above,'} or a blank line"
             got = f"{len(fields)}: {line.strip()[:60]!r}"
             raise FormatError(f"{source}:{number}", expected, got, "columns are separated by blanks")
         if fields:
@@ -65,6 +41,8 @@ def parse_columns(text: str, *, source: str = "text") -> Iterator[list[list[str]
         elif rows:
             yield [list(column) for column in zip(*rows, strict=True)]
             rows = []
+    if rows:
+        yield [list(column) for column in zip(*rows, strict=True)]
 
 
 def read_conll2000(path: str | Path) -> list[Sentence]:

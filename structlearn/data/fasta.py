@@ -7,7 +7,6 @@ the first row, lower case letters are insertions between them.
 
 from __future__ import annotations
 
-import gzip
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -17,6 +16,7 @@ from torch import Tensor
 
 from structlearn.data.substitution import AMINO_ACIDS
 from structlearn.errors import FormatError, LabelError
+from structlearn.storage.text import numbered_lines, read_text
 from structlearn.structures.base import PAD
 
 GAPS = "-."
@@ -53,7 +53,7 @@ def parse_fasta(text: str, *, source: str = "text") -> Iterator[Record]:
     """
     name: str | None = None
     start, parts = 0, list[str]()
-    for number, raw in enumerate(text.splitlines(), 1):
+    for number, raw in numbered_lines(text, source):
         line = raw.strip()
         if line.startswith(">"):
             if name is not None:
@@ -96,8 +96,12 @@ def aligned_pair(first: Record, second: Record, *, source: str = "text") -> Alig
             continue
         path.append(1 if b in GAPS else 2 if a in GAPS else 0)
         core.append(a.isupper() and b.isupper())
-    x, y = ("".join(c for c in r.sequence if c not in GAPS).upper() for r in (first, second))
+    x, y = (without_gaps(r.sequence).upper() for r in (first, second))
     return AlignedPair(first.name, second.name, x, y, tuple(path), tuple(core))
+
+
+def without_gaps(sequence: str) -> str:
+    return "".join(c for c in sequence if c not in GAPS)
 
 
 def parse_pairs(text: str, *, source: str = "text") -> Iterator[AlignedPair]:
@@ -146,12 +150,8 @@ def parse_a3m(text: str, *, source: str = "text") -> Iterator[AlignedPair]:
 def read_pairs(path: str | Path) -> list[AlignedPair]:
     """All aligned pairs of a file: A3M where the name says so (.a3m, .a3m.gz), else rows two by two."""
     path = Path(path)
-    try:
-        text = gzip.decompress(path.read_bytes()).decode() if path.suffix == ".gz" else path.read_text()
-    except (OSError, UnicodeDecodeError, EOFError) as error:
-        raise FormatError(str(path), "a readable FASTA or A3M file", f"{error}", "check the path") from error
     parse = parse_a3m if path.name.removesuffix(".gz").endswith(".a3m") else parse_pairs
-    return list(parse(text, source=str(path)))
+    return list(parse(read_text(path), source=str(path)))
 
 
 def encode(sequences: Sequence[str], alphabet: str = AMINO_ACIDS) -> tuple[Tensor, Tensor]:

@@ -12,9 +12,9 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from structlearn.data.files import read_text
 from structlearn.data.ocr import ALPHABET, HEIGHT, WIDTH
 from structlearn.errors import FormatError
+from structlearn.storage.text import finite_number, numbered_lines, read_text, whole_number
 
 _HEAD = 6
 
@@ -31,7 +31,8 @@ def read_letters(path: str | Path) -> list[tuple[Word, int]]:
     words: list[tuple[Word, int]] = []
     pixels: list[list[float]] = []
     labels: list[int] = []
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in numbered_lines(read_text(path), str(path)):
+        place = f"{path}:{number}"
         fields = line.split("\t")
         while fields and not fields[-1].strip():
             fields.pop()
@@ -39,12 +40,16 @@ def read_letters(path: str | Path) -> list[tuple[Word, int]]:
             continue
         if len(fields) != _HEAD + HEIGHT * WIDTH:
             expected = f"{_HEAD} fields and {HEIGHT * WIDTH} pixels between tabs"
-            raise FormatError(f"{path}:{number}", expected, f"{len(fields)} fields", "is this a file of letters?")
+            raise FormatError(place, expected, f"{len(fields)} fields", "is this a file of letters?")
         if len(fields[1]) != 1 or fields[1] not in ALPHABET:
-            raise FormatError(f"{path}:{number}", "a letter a to z in field 2", repr(fields[1]), "lower-case it")
+            raise FormatError(place, "a letter a to z in field 2", repr(fields[1]), "lower-case it")
+        fold = whole_number(fields[5], place, "the number of a fold in field 6")
         labels.append(ALPHABET.index(fields[1]))
-        pixels.append([float(pixel) for pixel in fields[_HEAD:]])
+        pixels.append([finite_number(pixel, place, "numbers as pixels") for pixel in fields[_HEAD:]])
         if fields[2] == "-1":
-            words.append((Word(torch.tensor(pixels), torch.tensor(labels)), int(fields[5])))
+            words.append((Word(torch.tensor(pixels), torch.tensor(labels)), fold))
             pixels, labels = [], []
+    if labels:
+        remedy = "the file ends inside a word; fetch it again"
+        raise FormatError(str(path), "-1 in field 3 of the last letter", repr(fields[2]), remedy)
     return words

@@ -8,7 +8,6 @@ sisters of the nodes on the way from the predicate to the root, and the children
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -17,8 +16,10 @@ from typing import NamedTuple
 
 from structlearn.errors import FormatError
 from structlearn.reranking.heads import head_child
+from structlearn.storage.text import numbered_lines, read_text
 
 _OPEN = re.compile(r"\(([^()*]+)")
+_AGAIN = "fetch the file again"
 
 
 class Node(NamedTuple):
@@ -73,26 +74,32 @@ class AnnotatedSentence:
 
 def read_propbank(path: str | Path) -> list[AnnotatedSentence]:
     """The sentences of a file, gzipped or not."""
-    return [_sentence(rows, f"{path}:{line}") for line, rows in _blocks(Path(path))]
+    return [_sentence(rows, f"{path}:{line}") for line, rows in _blocks(read_text(path), str(path))]
 
 
-def _blocks(path: Path) -> Iterator[tuple[int, list[list[str]]]]:
+def _blocks(text: str, source: str) -> Iterator[tuple[int, list[list[str]]]]:
+    """The rows of each sentence, with the number of its first line."""
     rows: list[list[str]] = []
-    with gzip.open(path, "rt", encoding="utf-8") if path.suffix == ".gz" else path.open(encoding="utf-8") as file:
-        for number, line in enumerate(file, 1):
-            fields = line.rstrip("\n").split("\t")
-            if len(fields) >= 5:
-                rows.append(fields)
-            elif rows:
-                yield number - len(rows), rows
-                rows = []
+    number = 0
+    for number, line in numbered_lines(text, source):
+        fields = line.split("\t")
+        if len(fields) >= 5:
+            if not all(fields[:5]):
+                raise FormatError(f"{source}:{number}", "five columns that are not empty", repr(line[:60]), _AGAIN)
+            rows.append(fields)
+        elif line.strip() and not line.startswith("#"):
+            expected = "five columns and more between tabs, or a blank line"
+            raise FormatError(f"{source}:{number}", expected, repr(line[:60]), _AGAIN)
+        elif rows:
+            yield number - len(rows), rows
+            rows = []
     if rows:
         yield number - len(rows) + 1, rows
 
 
 def _sentence(rows: list[list[str]], place: str) -> AnnotatedSentence:
     if len({len(row) for row in rows}) != 1:
-        raise FormatError(place, "equally many columns in a sentence", {len(row) for row in rows}, "fetch it again")
+        raise FormatError(place, "equally many columns in a sentence", {len(row) for row in rows}, _AGAIN)
     words, pos, bits, lemmas, rolesets, *columns = (list(column) for column in zip(*rows, strict=True))
     nodes, leaves = _tree(words, pos, bits, place)
     predicates = [t for t, lemma in enumerate(lemmas) if lemma != "-"]
@@ -125,14 +132,16 @@ def _tree(words: list[str], pos: list[str], bits: list[str], place: str) -> tupl
     for t, bit in enumerate(bits):
         before, star, after = bit.partition("*")
         if not star:
-            raise FormatError(place, "a parse bit with '*'", bit, "the word stands at '*'")
+            raise FormatError(place, "a parse bit with '*'", repr(bit[:60]), "the word stands at '*'")
         for label in _OPEN.findall(before):
             open_nodes.append(begin(label, t))
         leaves.append(begin(pos[t], t))
         for _ in range(after.count(")")):
+            if not open_nodes:
+                raise FormatError(place, "balanced brackets", f"a ')' too many at word {t}", _AGAIN)
             ends[open_nodes.pop()][1] = t
     if open_nodes:
-        raise FormatError(place, "balanced brackets", f"{len(open_nodes)} left open", "fetch the file again")
+        raise FormatError(place, "balanced brackets", f"{len(open_nodes)} left open", _AGAIN)
     heads = [0] * len(labels)
     for i in reversed(range(len(labels))):
         inside = children[i]
@@ -151,7 +160,7 @@ def _arguments(column: list[str], place: str) -> dict[tuple[int, int], str]:
             label, first = cell[1:].partition("*")[0], t
         if cell.endswith(")"):
             if first < 0:
-                raise FormatError(place, "an opening bracket before ')'", cell, "fetch the file again")
+                raise FormatError(place, "an opening bracket before ')'", repr(cell[:60]), _AGAIN)
             if label not in ("V", "C-V"):
                 found[first, t] = label
             first = -1

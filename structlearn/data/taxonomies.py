@@ -6,13 +6,12 @@ such as ROOT, is above the roots. Texts are JSON lines with ``text`` and ``path`
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from structlearn.data.files import read_text
-from structlearn.errors import FormatError
+from structlearn.errors import ArgumentError, FormatError
+from structlearn.storage.text import json_lines, numbered_lines, read_text, text_field
 from structlearn.taxonomy import Taxonomy
 
 
@@ -27,7 +26,7 @@ def read_taxonomy(path: str | Path, classes: Sequence[str] | None = None) -> Tax
     """The taxonomy of a table; ``classes`` names the nodes that are classes, by default those without children."""
     rows: list[tuple[str, str]] = []
     place: dict[str, int] = {}
-    for number, line in enumerate(read_text(path).splitlines(), 1):
+    for number, line in numbered_lines(read_text(path), str(path)):
         fields = line.split("\t")
         if number == 1 or not line.strip():
             continue
@@ -48,21 +47,16 @@ def read_taxonomy(path: str | Path, classes: Sequence[str] | None = None) -> Tax
         if missing:
             raise FormatError(str(path), "every class as a node", f"no {missing[0]!r}", "add it to the table")
         chosen = [index[name] for name in classes]
-    return Taxonomy(parents, classes=chosen, names=names)
+    try:
+        return Taxonomy(parents, classes=chosen, names=names)
+    except ArgumentError as error:
+        raise FormatError(str(path), error.expected, error.got, error.remedy) from None
 
 
 def parse_texts(text: str, *, source: str = "text") -> list[Text]:
     """Texts of JSON lines."""
     found = []
-    for number, line in enumerate(text.splitlines(), 1):
-        if not line.strip():
-            continue
-        try:
-            row = json.loads(line)
-            words = row["text"].split()
-        except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-            got = f"{line[:40]!r} ({error})"
-            remedy = 'write {"text": "...", "label": "..."}'
-            raise FormatError(f"{source}:{number}", "a JSON object with 'text'", got, remedy) from None
-        found.append(Text(words, str(row.get("path") or row.get("label") or "")))
+    for place, row in json_lines(text, source, '{"text": "...", "label": "..."}'):
+        label = text_field(row, "path", place, "") or text_field(row, "label", place, "")
+        found.append(Text(text_field(row, "text", place).split(), label))
     return found

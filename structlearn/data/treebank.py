@@ -7,8 +7,6 @@ order of their names. The steps from a tree to a grammar are here by name: parse
 
 from __future__ import annotations
 
-import gzip
-import zlib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -24,6 +22,7 @@ from structlearn.data.brackets import parse_trees as parse_trees
 from structlearn.data.extract import TreebankGrammar as TreebankGrammar
 from structlearn.data.extract import extract_grammar as extract_grammar
 from structlearn.errors import FormatError
+from structlearn.storage.text import numbered_lines, read_text, whole_number
 from structlearn.trees import Tree
 
 EMPTY = "-NONE-"
@@ -60,7 +59,7 @@ def iter_treebank(path: str | Path, *, encoding: str = "utf-8") -> Iterator[Entr
         for file in files:
             yield from iter_treebank(file, encoding=encoding)
         return
-    text = _read(path, encoding)
+    text = read_text(path, encoding)
     if ".tsv" in path.suffixes[-2:]:
         yield from _tabbed(text, str(path))
     else:
@@ -108,29 +107,13 @@ def strip_functions(label: str) -> str:
     return label
 
 
-def _read(path: Path, encoding: str) -> str:
-    data = path.read_bytes()
-    if path.suffix == ".gz":
-        try:
-            data = gzip.decompress(data)
-        except (OSError, EOFError, zlib.error) as error:
-            raise FormatError(str(path), "gzip data", str(error), "the file is damaged or only named .gz") from error
-    try:
-        return data.decode(encoding)
-    except UnicodeDecodeError as error:
-        line = 1 + data.count(b"\n", 0, error.start)
-        got = f"byte 0x{data[error.start]:02x}"
-        raise FormatError(
-            f"{path}:{line}", f"{encoding} text", got, "name the file's encoding, e.g. 'latin-1'"
-        ) from error
-
-
 def _tabbed(text: str, source: str) -> Iterator[Entry]:
-    for number, line in enumerate(text.split("\n"), start=1):
+    for number, line in numbered_lines(text, source):
         if not line.strip():
             continue
-        fields = line.rstrip("\r").split("\t")
-        if len(fields) != 3 or not fields[1].isdecimal():
+        fields = line.split("\t")
+        if len(fields) != 3:
             expected = "document, number and tree between tabs"
             raise FormatError(f"{source}:{number}", expected, repr(line[:60]), "read plain bracket files as .mrg")
-        yield Entry(fields[0], int(fields[1]), parse_tree(fields[2], source=source, line=number))
+        place = whole_number(fields[1], f"{source}:{number}", "document, number and tree between tabs")
+        yield Entry(fields[0], place, parse_tree(fields[2], source=source, line=number))

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
-import json
 import math
 import random
 from collections import Counter
@@ -19,6 +17,7 @@ from structlearn.experiments.base import Experiment, Mean, Report, Settings, Tab
 from structlearn.features import MulticlassMap
 from structlearn.features.multiclass import TaxonomyMap
 from structlearn.solvers import StructuredSVM
+from structlearn.storage.text import json_lines, read_text, text_field
 from structlearn.taxonomy import Taxonomy
 
 METHODS = ("flat 0/1", "tax 0/1", "flat Δ", "tax Δ")
@@ -42,8 +41,9 @@ def reviews(folder: Path) -> Documents:
     """Documents of the corpus whose class has at least ``LEAST``; a class is a whole path."""
     entries: list[tuple[str, str]] = []
     for part in ("train", "test"):
-        with gzip.open(folder / f"amazon_{part}.jsonl.gz", "rt", encoding="utf-8") as file:
-            entries += [(entry["path"], entry["text"]) for entry in map(json.loads, file)]
+        path = folder / f"amazon_{part}.jsonl.gz"
+        for place, row in json_lines(read_text(path), str(path), '{"path": "a/b", "text": "..."}'):
+            entries.append((text_field(row, "path", place), text_field(row, "text", place)))
     sizes = Counter(path for path, _ in entries)
     return documents([entry for entry in entries if sizes[entry[0]] >= LEAST])
 

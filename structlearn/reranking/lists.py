@@ -21,15 +21,19 @@ import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from structlearn.brackets import COLLINS
 from structlearn.data.brackets import parse_tree
 from structlearn.errors import FormatError, LabelError, ShapeError
 from structlearn.reranking.forest import Forest
 from structlearn.reranking.matches import Matches, count_matches
+from structlearn.storage.text import finite_number, json_lines, numbered_lines, read_text
 from structlearn.trees import Tree
+
+_LOG_PROB = "a finite log-probability"
 
 
 @dataclass(frozen=True, eq=False)
@@ -123,15 +127,13 @@ def read_jsonl(path: str | Path) -> list[NBest]:
 
 
 def iter_jsonl(path: str | Path) -> Iterator[NBest]:
-    with _open(path, "rt") as file:
-        yield from parse_jsonl(file, str(path))
+    return parse_jsonl(read_text(path), str(path))
 
 
-def parse_jsonl(lines: Iterable[str], source: str = "text") -> Iterator[NBest]:
-    """The lists of lines of JSON."""
-    for number, line in enumerate(lines, start=1):
-        if line.strip():
-            yield _parse(line, source, number)
+def parse_jsonl(text: str, source: str = "text") -> Iterator[NBest]:
+    """The lists of JSON lines."""
+    for place, row in json_lines(text, source, '{"candidates": [{"log_prob": -1.5, "tree": "(S ...)"}]}'):
+        yield _parse(row, place)
 
 
 def row_of(item: NBest) -> dict[str, Any]:
@@ -146,7 +148,8 @@ def row_of(item: NBest) -> dict[str, Any]:
 
 def write_jsonl(path: str | Path, lists: Iterable[NBest]) -> None:
     """Write lists so that :func:`read_jsonl` gives the same candidates, numbers and gold."""
-    with _open(path, "wt") as file:
+    open_text: Any = gzip.open if str(path).endswith(".gz") else open
+    with open_text(path, "wt", encoding="utf-8") as file:
         for item in lists:
             file.write(json.dumps(row_of(item), ensure_ascii=False) + "\n")
 
@@ -158,71 +161,52 @@ def read_blocks(path: str | Path) -> list[NBest]:
     log-probability and tree for each candidate; an empty line.
     """
     lists: list[NBest] = []
-    head: tuple[str, int] | None = None
+    head: tuple[str, str] | None = None
     gold: Tree | None = None
     trees: list[Tree] = []
     scores: list[float] = []
     forest = Forest()
-    with _open(path, "rt") as file:
-        for number, line in enumerate([*file, "\n"], start=1):
-            fields = line.rstrip("\r\n").split("\t")
-            if fields == [""]:
-                if head is not None:
-                    lists.append(_checked(trees, scores, gold, head[0], str(path), head[1]))
-                head, gold, trees, scores, forest = None, None, [], [], Forest()
-            elif fields[0] == "#" and len(fields) >= 3 and head is None:
-                head = f"{fields[1]}:{fields[2]}", number
-            elif head is None or len(fields) != 2:
-                expected = "'#', document and number, then 'G' or a log-probability and a tree, between tabs"
-                raise FormatError(f"{path}:{number}", expected, repr(line[:60]), "separate blocks by an empty line")
-            elif fields[0] == "G":
-                gold = parse_tree(fields[1], source=str(path), line=number)
-            else:
-                scores.append(_number(fields[0], str(path), number))
-                trees.append(forest.parse(fields[1], source=str(path), line=number))
+    source = str(path)
+    for number, line in chain(numbered_lines(read_text(path), source), [(0, "")]):
+        place = f"{source}:{number}"
+        fields = line.split("\t")
+        if fields == [""]:
+            if head is not None:
+                lists.append(_checked(trees, scores, gold, *head))
+            head, gold, trees, scores, forest = None, None, [], [], Forest()
+        elif fields[0] == "#" and len(fields) >= 3 and head is None:
+            head = f"{fields[1]}:{fields[2]}", place
+        elif head is None or len(fields) != 2:
+            expected = "'#', document and number, then 'G' or a log-probability and a tree, between tabs"
+            raise FormatError(place, expected, repr(line[:60]), "separate blocks by an empty line")
+        elif fields[0] == "G":
+            gold = parse_tree(fields[1], source=source, line=number)
+        else:
+            scores.append(finite_number(fields[0], place, _LOG_PROB))
+            trees.append(forest.parse(fields[1], source=source, line=number))
     return lists
 
 
-def _open(path: str | Path, mode: str) -> IO[str]:
-    if str(path).endswith(".gz"):
-        return gzip.open(path, mode, encoding="utf-8")  # type: ignore[return-value]
-    return open(path, mode, encoding="utf-8")
-
-
-def _number(value: object, source: str, line: int) -> float:
-    try:
-        number = float(value)  # type: ignore[arg-type]
-    except (TypeError, ValueError):
-        number = math.nan
-    if isinstance(value, bool) or not math.isfinite(number):
-        raise FormatError(f"{source}:{line}", "a finite log-probability", repr(value), "leave the candidate out")
-    return number
-
-
-def _parse(line: str, source: str, number: int) -> NBest:
-    place = f"{source}:{number}"
-    try:
-        row = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise FormatError(place, "one JSON object a line", str(error), "write lists with write_jsonl") from error
-    candidates = row.get("candidates") if isinstance(row, dict) else None
+def _parse(row: dict[str, Any], place: str) -> NBest:
+    source, _, line = place.rpartition(":")
+    candidates = row.get("candidates")
     if not isinstance(candidates, list) or not candidates:
-        raise FormatError(place, "'candidates', a list of at least one", repr(candidates), "leave empty lists out")
+        got = repr(candidates)[:60]
+        raise FormatError(place, "'candidates', a list of at least one", got, "leave empty lists out")
     trees, scores, forest = [], [], Forest()
     for item in candidates:
         if not isinstance(item, dict) or not isinstance(item.get("tree"), str):
             raise FormatError(place, "candidates with 'tree' and 'log_prob'", repr(item)[:60], "see write_jsonl")
-        trees.append(forest.parse(item["tree"], source=source, line=number))
-        scores.append(_number(item.get("log_prob"), source, number))
+        trees.append(forest.parse(item["tree"], source=source, line=int(line)))
+        scores.append(finite_number(item.get("log_prob"), place, _LOG_PROB))
     gold, name = row.get("gold"), row.get("name") or ""
     if gold is not None and not isinstance(gold, str):
         raise FormatError(place, "'gold' as a bracket string or null", repr(gold)[:60], "see write_jsonl")
-    tree = None if gold is None else parse_tree(gold, source=source, line=number)
-    return _checked(trees, scores, tree, str(name), source, number)
+    tree = None if gold is None else parse_tree(gold, source=source, line=int(line))
+    return _checked(trees, scores, tree, str(name), place)
 
 
-def _checked(trees: list[Tree], scores: list[float], gold: Tree | None, name: str, source: str, line: int) -> NBest:
-    place = f"{source}:{line}"
+def _checked(trees: list[Tree], scores: list[float], gold: Tree | None, name: str, place: str) -> NBest:
     if not trees:
         raise FormatError(place, "at least one candidate", "none", "leave empty lists out")
     words = (gold or trees[0]).leaves()

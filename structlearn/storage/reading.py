@@ -18,9 +18,11 @@ from typing import Any
 import yaml
 from torch import Tensor
 
-from structlearn.errors import FormatError
+from structlearn.errors import ArgumentError, FormatError
 
 AGAIN = "write the model again with structlearn.save"
+_WHOLE = f"copy the whole model, or {AGAIN}"
+_RAISE = "if you trust where it comes from, raise max_bytes of structlearn.load (--max-bytes of predict)"
 # A model's own description nests some ten levels and holds no larger numbers than sizes.
 MAX_DEPTH = 64
 MAX_VALUES = 4_000_000
@@ -30,21 +32,28 @@ _Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 @contextlib.contextmanager
-def regular_file(path: Path, max_bytes: int, *, follow: bool = False) -> Iterator[io.BufferedReader]:
-    """Opens a regular file of at most ``max_bytes``, links only with ``follow``; what is no file is not waited for."""
+def regular_file(
+    path: Path, max_bytes: int, *, follow: bool = False, remedy: str = _WHOLE, raise_limit: str = _RAISE
+) -> Iterator[io.BufferedReader]:
+    """Opens a regular file of at most ``max_bytes``, links only with ``follow``; what is no file is not waited for.
+
+    Args:
+        remedy: for a file that is missing.
+        raise_limit: how to read larger files.
+    """
     flags = os.O_RDONLY | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
     try:
         status = path.stat() if follow else path.lstat()
     except FileNotFoundError:
-        raise FormatError(str(path), "a file", "no such file", f"copy the whole model, or {AGAIN}") from None
+        raise FormatError(str(path), "a file", "no such file", remedy) from None
     except (NotADirectoryError, ValueError) as error:
-        raise FormatError(str(path), "a file", str(error), f"copy the whole model, or {AGAIN}") from None
+        raise FormatError(str(path), "a file", str(error), remedy) from None
     except OSError as error:
         raise FormatError(str(path), "a file that can be read", str(error), "copy the file itself") from None
     if not stat.S_ISREG(status.st_mode):
         got = next(word for word, test in _KINDS.items() if test(status.st_mode))
         raise FormatError(str(path), "a regular file", got, "copy the file itself into its place")
-    _check_size(path, status.st_size, max_bytes)
+    check_size(str(path), status.st_size, max_bytes, raise_limit)
     try:
         handle = os.open(path, flags | (0 if follow else getattr(os, "O_NOFOLLOW", 0)))
     except FileNotFoundError:  # removed in between, by a save
@@ -67,17 +76,17 @@ _KINDS = {
 }
 
 
-def _check_size(path: Path, size: int, max_bytes: int) -> None:
+def check_size(source: str, size: int, max_bytes: int, remedy: str = _RAISE) -> None:
     if size > max_bytes:
-        remedy = "if you trust where it comes from, raise max_bytes of structlearn.load (--max-bytes of predict)"
-        raise FormatError(str(path), f"at most {max_bytes:,} bytes", f"{size:,}", remedy)
+        got = "more" if size == max_bytes + 1 else f"{size:,}"  # of what is read until it is too much
+        raise FormatError(source, f"at most {max_bytes:,} bytes", got, remedy)
 
 
 def read_bytes(path: Path, max_bytes: int, *, follow: bool = False) -> bytes:
     """The bytes of a regular file."""
     with regular_file(path, max_bytes, follow=follow) as file:
         data = file.read(max_bytes + 1)
-    _check_size(path, len(data), max_bytes)
+    check_size(str(path), len(data), max_bytes)
     return data
 
 
@@ -90,38 +99,52 @@ def digest(path: Path, max_bytes: int) -> tuple[int, str]:
 
 def parse_yaml(data: bytes, source: str) -> Any:
     """The plain data of a YAML text without aliases."""
-    text = _decoded(data, source)
-    try:
-        depth = 0
+    text = check_yaml(data, source, AGAIN)
+    with _yaml_errors(source, AGAIN):
+        return checked(yaml.load(text, Loader=_Loader), source)
+
+
+def check_yaml(data: bytes, source: str, remedy: str) -> str:
+    """``data`` as text, if it is YAML of bounded depth without aliases, which could stand for data of any size."""
+    text = decoded(data, source, remedy=remedy)
+    depth = 0
+    with _yaml_errors(source, remedy):
         for event in yaml.parse(text, Loader=_Loader):
             if isinstance(event, yaml.AliasEvent) or getattr(event, "anchor", None):
                 place = f"{source}:{event.start_mark.line + 1}" if event.start_mark else source
-                raise FormatError(place, "YAML without anchors and aliases", "one", AGAIN)
+                raise FormatError(place, "YAML without anchors and aliases", "one", remedy)
             depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-            _check_depth(depth, source)
-        return checked(yaml.load(text, Loader=_Loader), source)
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, LookupError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(source, "YAML", _one_line(error), AGAIN) from None
+            _check_depth(depth, source, remedy)
+    return text
 
 
-def parse_json(data: bytes, source: str, *, max_number: float = MAX_NUMBER) -> Any:
-    """The plain data of a JSON text."""
-    text = _decoded(data, source)
-    # Before parsing: an empty list of two letters takes 64 bytes.
-    values = sum(data.count(mark) for mark in (b",", b"[", b"{"))
-    if values > MAX_VALUES:
-        raise FormatError(source, f"at most {MAX_VALUES:,} values", f"{values:,}", AGAIN)
+@contextlib.contextmanager
+def _yaml_errors(source: str, remedy: str) -> Iterator[None]:
     try:
-        return checked(json.loads(text), source, max_number=max_number)
+        yield
+    except FormatError:
+        raise
+    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, LookupError) as error:
+        raise FormatError(source, "YAML", _one_line(error), remedy) from None
+
+
+def parse_json(data: bytes | str, source: str, *, max_number: float = MAX_NUMBER, remedy: str = AGAIN) -> Any:
+    """The plain data of a JSON text."""
+    text = data if isinstance(data, str) else decoded(data, source, remedy=remedy)
+    # Before parsing: an empty list of two letters takes 64 bytes.
+    values = sum(map(text.count, ",[{"))
+    if values > MAX_VALUES:
+        raise FormatError(source, f"at most {MAX_VALUES:,} values", f"{values:,}", remedy)
+    try:
+        value = json.loads(text)
     except (ValueError, RecursionError) as error:
-        if isinstance(error, FormatError):
-            raise
-        raise FormatError(source, "JSON", _one_line(error), AGAIN) from None
+        raise FormatError(source, "JSON", _one_line(error), remedy) from None
+    return checked(value, source, max_number=max_number, remedy=remedy)
 
 
-def checked(value: Any, source: str, *, tensors: bool = False, max_number: float = MAX_NUMBER) -> Any:
+def checked(
+    value: Any, source: str, *, tensors: bool = False, max_number: float = MAX_NUMBER, remedy: str = AGAIN
+) -> Any:
     """``value`` itself if it is plain data: numbers, text, lists and mappings of bounded depth, number and size."""
     levels, values = [iter((value,))], 0
     while levels:
@@ -131,34 +154,34 @@ def checked(value: Any, source: str, *, tensors: bool = False, max_number: float
             continue
         values += 1
         if values > MAX_VALUES:
-            raise FormatError(source, f"at most {MAX_VALUES:,} values", "more", AGAIN)
-        _check_value(item, source, tensors, max_number)
+            raise FormatError(source, f"at most {MAX_VALUES:,} values", "more", remedy)
+        _check_value(item, source, tensors, max_number, remedy)
         if isinstance(item, dict):
             levels.append(iter(item.values()))
         elif isinstance(item, list | tuple):
             levels.append(iter(item))
-        _check_depth(len(levels) - 1, source)
+        _check_depth(len(levels) - 1, source, remedy)
     return value
 
 
-def _check_value(item: Any, source: str, tensors: bool, max_number: float) -> None:
+def _check_value(item: Any, source: str, tensors: bool, max_number: float, remedy: str) -> None:
     if isinstance(item, str):
         _check_text(item, source)
     elif isinstance(item, dict):
         for key in item:
             if not isinstance(key, str):
-                raise FormatError(source, "text as keys", type(key).__name__, AGAIN)
+                raise FormatError(source, "text as keys", type(key).__name__, remedy)
             _check_text(key, source)
     elif isinstance(item, int):
         if abs(item) > max_number:
-            raise FormatError(source, f"whole numbers up to {max_number:.0f}", "a larger one", AGAIN)
+            raise FormatError(source, f"whole numbers up to {max_number:.0f}", "a larger one", remedy)
     elif not (item is None or isinstance(item, float | list | tuple) or (tensors and type(item) is Tensor)):
-        raise FormatError(source, "numbers, text, lists and mappings", type(item).__name__, AGAIN)
+        raise FormatError(source, "numbers, text, lists and mappings", type(item).__name__, remedy)
 
 
-def _check_depth(depth: int, source: str) -> None:
+def _check_depth(depth: int, source: str, remedy: str) -> None:
     if depth > MAX_DEPTH:
-        raise FormatError(source, f"at most {MAX_DEPTH} levels of nesting", "more", AGAIN)
+        raise FormatError(source, f"at most {MAX_DEPTH} levels of nesting", "more", remedy)
 
 
 def _check_text(text: str, source: str) -> None:
@@ -169,12 +192,14 @@ def _check_text(text: str, source: str) -> None:
         raise FormatError(source, "text that UTF-8 can hold", got, "repair the text") from None
 
 
-def _decoded(data: bytes, source: str) -> str:
+def decoded(data: bytes, source: str, encoding: str = "utf-8", remedy: str = AGAIN) -> str:
     try:
-        return data.decode("utf-8")
+        return data.decode(encoding)
     except UnicodeDecodeError as error:
-        place = f"{source}:{1 + data[: error.start].count(10)}"
-        raise FormatError(place, "utf-8 text", f"byte 0x{data[error.start]:02x}", AGAIN) from None
+        place = f"{source}:{1 + data.count(10, 0, error.start)}"
+        raise FormatError(place, f"{encoding} text", f"byte 0x{data[error.start]:02x}", remedy) from None
+    except (LookupError, UnicodeError) as error:
+        raise ArgumentError("encoding", "the name of an encoding of text", repr(encoding), str(error)) from None
 
 
 def _one_line(error: Exception) -> str:

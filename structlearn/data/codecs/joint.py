@@ -12,7 +12,7 @@ from torch import Tensor
 from structlearn.data.batch import Batch, TokenInputs, one, padded
 from structlearn.data.chunk_features import Tokens, word_features
 from structlearn.data.codecs.base import Codec
-from structlearn.data.codecs.tokens import sentence_of_json
+from structlearn.data.codecs.tokens import parse_sentences
 from structlearn.data.conll import Sentence, parse_columns
 from structlearn.data.sparse import FeatureIndex
 from structlearn.structures.base import PAD
@@ -74,14 +74,11 @@ class JointCodec(Codec):
 
     def parse(self, text: str, form: str, source: str = "text") -> list[Sentence]:
         self.check_format(form)
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
         if form == "conll":
-            found = [columns[0] for columns in parse_columns(text, source=source)]
-        elif form == "jsonl":
-            found = [sentence_of_json(line, f"{source}:{number}").words for number, line in lines]
+            sentences = [columns[0] for columns in parse_columns(text, source=source)]
         else:
-            found = [line.split() for _, line in lines]
-        return [Sentence(words, [""] * len(words), []) for words in found]
+            sentences = [sentence.words for sentence in parse_sentences(text, form, source)]
+        return [Sentence(words, [""] * len(words), []) for words in sentences]
 
     def render(self, example: Sentence, output: dict[str, list[str]], form: str) -> str:
         if form == "jsonl":

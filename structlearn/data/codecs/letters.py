@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,8 +12,9 @@ from torch import Tensor
 from structlearn.data.batch import Batch, TokenInputs, one, padded
 from structlearn.data.codecs.base import Codec
 from structlearn.data.letters import Word
-from structlearn.data.ocr import ALPHABET
+from structlearn.data.ocr import ALPHABET, HEIGHT, WIDTH
 from structlearn.errors import FormatError
+from structlearn.storage.text import finite_number, json_lines
 from structlearn.structures.base import PAD
 
 
@@ -48,16 +50,19 @@ class LetterCodec(Codec):
         """JSON lines {"images": [[pixels of a letter], ...]}; text is what comes out."""
         self.check_format(form)
         words = []
-        for number, line in enumerate(text.splitlines(), 1):
-            if not line.strip():
-                continue
-            try:
-                images = torch.tensor(json.loads(line)["images"], dtype=torch.float32)
-            except (ValueError, KeyError, TypeError) as error:
-                expected = 'a JSON object with "images", a list of pixels for each letter'
-                raise FormatError(f"{source}:{number}", expected, str(error), "pass --format jsonl") from None
+        for place, row in json_lines(text, source, '{"images": [[0, 0.5, ...], ...]}'):
+            images = _images(row.get("images"), place)
             words.append(Word(images, torch.full((len(images),), PAD)))
         return words
 
     def render(self, example: Word, output: str, form: str) -> str:
         return output if form == "text" else json.dumps({"word": output})
+
+
+def _images(rows: Any, place: str) -> Tensor:
+    """(N, 128) pixels of a word's letters."""
+    size = HEIGHT * WIDTH
+    expected = f"'images', a list of {size} pixels for each letter"
+    if not (isinstance(rows, list) and rows and all(isinstance(row, list) and len(row) == size for row in rows)):
+        raise FormatError(place, expected, repr(rows)[:60], f"letters have {HEIGHT} rows of {WIDTH} pixels")
+    return torch.tensor([[finite_number(pixel, place, expected) for pixel in row] for row in rows])

@@ -74,7 +74,7 @@ class RerankingCodec(Codec):
 
     def parse(self, text: str, form: str, source: str = "text") -> list[NBest]:
         self.check_format("jsonl" if form == "brackets" else form)
-        return list(parse_jsonl(text.splitlines(), source))
+        return list(parse_jsonl(text, source))
 
     def render(self, example: NBest, output: int, form: str) -> str:
         if form == "brackets":

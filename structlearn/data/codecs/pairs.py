@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
-from typing import NamedTuple
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from structlearn.data.batch import Batch, TokenInputs, one, padded
 from structlearn.data.codecs.base import Codec
-from structlearn.data.fasta import AlignedPair, parse_fasta
+from structlearn.data.fasta import AlignedPair, parse_fasta, without_gaps
 from structlearn.data.substitution import AMINO_ACIDS
 from structlearn.data.vocabulary import Vocabulary
 from structlearn.errors import FormatError
+from structlearn.storage.text import json_lines, text_field
 from structlearn.structures.base import PAD
 
 
@@ -69,13 +71,16 @@ class AligningCodec(Codec):
         """FASTA: records two by two, gaps removed; JSON lines {"x": ..., "y": ...}."""
         self.check_format(form)
         if form == "jsonl":
-            rows = [json.loads(line) for line in text.splitlines() if line.strip()]
-            return [AlignedPair("x", "y", row["x"], row["y"], (), ()) for row in rows]
+            rows = json_lines(text, source, '{"x": "ACD", "y": "AD"}')
+            return [
+                AlignedPair("x", "y", _letters(row, "x", place), _letters(row, "y", place), (), ())
+                for place, row in rows
+            ]
         records = list(parse_fasta(text, source=source))
         if len(records) % 2:
             last = records[-1]
             raise FormatError(f"{source}:{last.line}", "records two by two", f"{last.name} alone", "add its partner")
-        bare = [(r.name, r.sequence.replace("-", "").replace(".", "")) for r in records]
+        bare = [(r.name, without_gaps(r.sequence)) for r in records]
         return [AlignedPair(a, b, x, y, (), ()) for (a, x), (b, y) in zip(bare[::2], bare[1::2], strict=True)]
 
     def render(self, example: AlignedPair, output: list[int], form: str) -> str:
@@ -88,3 +93,12 @@ class AligningCodec(Codec):
         if form == "jsonl":
             return json.dumps({"x": first, "y": second})
         return f">{example.x_name}\n{first}\n>{example.y_name}\n{second}"
+
+
+def _letters(row: Mapping[str, Any], name: str, place: str) -> str:
+    """A sequence of a JSON object, its gaps removed as in FASTA."""
+    letters = text_field(row, name, place)
+    if not re.fullmatch(r"[A-Za-z*.-]*", letters):
+        remedy = "write a sequence without blanks, digits and other signs"
+        raise FormatError(place, f"{name!r}, letters A to Z", repr(letters[:60]), remedy)
+    return without_gaps(letters)

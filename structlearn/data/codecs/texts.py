@@ -13,6 +13,7 @@ from structlearn.data.batch import Batch, Kept, TokenInputs, one, padded
 from structlearn.data.codecs.base import Codec
 from structlearn.data.taxonomies import Text, parse_texts
 from structlearn.data.vocabulary import Vocabulary, normal_form
+from structlearn.storage.text import numbered_lines
 from structlearn.structures.base import PAD
 from structlearn.taxonomy import Taxonomy
 
@@ -63,7 +64,7 @@ class ClassificationCodec(Codec):
         self.check_format(form)
         if form == "jsonl":
             return [t._replace(label="") for t in parse_texts(text, source=source)]
-        return [Text(line.split(), "") for line in text.splitlines() if line.strip()]
+        return [Text(line.split(), "") for _, line in numbered_lines(text, source) if line.strip()]
 
     def render(self, example: Text, output: str, form: str) -> str:
         if form == "text":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Self
 
 import torch
@@ -16,6 +16,7 @@ from structlearn.data.conll import Sentence, parse_columns
 from structlearn.data.sparse import FeatureIndex
 from structlearn.data.vocabulary import Vocabulary, normal_form
 from structlearn.errors import FormatError, LabelError
+from structlearn.storage.text import json_lines, numbered_lines, texts_field
 from structlearn.structures import segmentation
 from structlearn.structures.base import PAD
 from structlearn.tags import Scheme, parse_tags, whole_scheme
@@ -132,17 +133,14 @@ class TaggingCodec(Codec):
     def parse(self, text: str, form: str, source: str = "text") -> list[Sentence]:
         self.check_format(form)
         if form == "conll":
-            return [self._unlabelled(columns) for columns in parse_columns(text, source=source)]
-        lines = [(number, line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
-        if form == "text":
-            return [Sentence(words := line.split(), [""] * len(words), []) for _, line in lines]
-        return [sentence_of_json(line, f"{source}:{number}") for number, line in lines]
+            return [self._unlabelled(columns, source) for columns in parse_columns(text, source=source)]
+        return parse_sentences(text, form, source)
 
-    def _unlabelled(self, columns: list[list[str]]) -> Sentence:
+    def _unlabelled(self, columns: list[list[str]], source: str) -> Sentence:
         """A sentence without gold; the last of several columns is dropped if it holds tags."""
         if len(columns) > 4 and len(columns[0]) == 1:
             line = " ".join(column[0] for column in columns)
-            raise FormatError("format", "one word a line", f"a line of {len(columns)}: {line!r}", "--format text")
+            raise FormatError(source, "one word a line", f"a line of {len(columns)}: {line[:60]!r}", "--format text")
         if len(columns) > 1 and not set(columns[-1]) - set(self.tags):
             columns = columns[:-1]
         return Sentence(columns[0], columns[1] if len(columns) > 1 else [""] * len(columns[0]), [])
@@ -210,14 +208,19 @@ def sentence_of(columns: Sequence[list[str]]) -> Sentence:
     return Sentence(columns[0], columns[1] if len(columns) > 2 else [""] * len(columns[0]), columns[-1])
 
 
-def sentence_of_json(line: str, place: str) -> Sentence:
-    """{"words": [...], "pos": [...], "tags": [...]}, of which words alone are needed."""
-    try:
-        row = json.loads(line)
-        words, tags = row["words"], row.get("tags") or []
-    except (json.JSONDecodeError, KeyError, TypeError, AttributeError) as error:
-        remedy = 'write {"words": ["a", "b"], "tags": ["O", "O"]}; tags may be missing'
-        raise FormatError(place, "a JSON object with 'words'", f"{line[:40]!r} ({error})", remedy) from None
-    if tags and len(tags) != len(words):
-        raise FormatError(place, f"{len(words)} tags, one a word", len(tags), "tag every word once")
-    return Sentence(list(map(str, words)), list(row.get("pos") or [""] * len(words)), list(map(str, tags)))
+def parse_sentences(text: str, form: str, source: str) -> list[Sentence]:
+    """Sentences without gold, of "text", one per line, or of JSON lines with words and perhaps parts of speech."""
+    if form == "text":
+        split = (line.split() for _, line in numbered_lines(text, source))
+        return [Sentence(words, [""] * len(words), []) for words in split if words]
+    rows = json_lines(text, source, '{"words": ["a", "b"], "pos": ["DT", "NN"]}')
+    return [_sentence_of_json(row, place) for place, row in rows]
+
+
+def _sentence_of_json(row: Mapping[str, Any], place: str) -> Sentence:
+    words, pos = texts_field(row, "words", place), texts_field(row, "pos", place)
+    if not words:
+        raise FormatError(place, "'words', a list of at least one text", "none", 'write {"words": ["a", "b"]}')
+    if len(pos) not in (0, len(words)):
+        raise FormatError(place, f"{len(words)} pos, one per word", len(pos), "give every word its part of speech")
+    return Sentence(words, pos or [""] * len(words), [])

@@ -13,6 +13,7 @@ from structlearn.data.batch import Batch, Kept, TokenInputs, one, padded, padded
 from structlearn.data.binarise import Direction, chain_tag, from_cnf, to_cnf
 from structlearn.data.brackets import parse_trees
 from structlearn.data.codecs.base import Codec
+from structlearn.data.codecs.tokens import parse_sentences
 from structlearn.data.extract import extract_grammar
 from structlearn.data.vocabulary import PADDING, Vocabulary, normal_form
 from structlearn.errors import LabelError
@@ -155,12 +156,11 @@ class ParsingCodec(Codec):
         self.check_format(form)
         if form == "brackets":
             return list(parse_trees(text, source=source))
-        lines = [line for line in text.splitlines() if line.strip()]
         if form == "jsonl":
-            rows = [json.loads(line) for line in lines]
-            pairs = [list(zip(r["words"], r.get("pos") or [""] * len(r["words"]), strict=True)) for r in rows]
+            sentences = parse_sentences(text, form, source)
+            pairs = [list(zip(s.words, s.pos, strict=True)) for s in sentences]
         else:
-            split = [[token.rpartition("/") for token in line.split()] for line in lines]
+            split = [[token.rpartition("/") for token in s.words] for s in parse_sentences(text, form, source)]
             pairs = [[(word, tag) if slash else (tag, "") for word, slash, tag in row] for row in split]
         return [Tree("TOP", [Tree(tag or "XX", word) for word, tag in row]) for row in pairs]
 

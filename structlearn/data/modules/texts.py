@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from structlearn.data.codecs.texts import ClassificationCodec
-from structlearn.data.files import read_text
 from structlearn.data.modules.base import TaskData
 from structlearn.data.taxonomies import Text, parse_texts, read_taxonomy
 from structlearn.data.vocabulary import Vocabulary, normal_form
+from structlearn.storage.text import read_text
 from structlearn.taxonomy import Taxonomy
 
 _BRANCHES, _LEAVES = 3, 3

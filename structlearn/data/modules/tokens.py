@@ -9,9 +9,9 @@ from typing import Any
 from structlearn.data.codecs.joint import JointCodec
 from structlearn.data.codecs.tokens import SegmentationCodec, TaggingCodec, sentence_of
 from structlearn.data.conll import Sentence, parse_columns
-from structlearn.data.files import read_text
 from structlearn.data.modules.base import TaskData
 from structlearn.data.synthetic import synthetic_chunks
+from structlearn.storage.text import read_text
 from structlearn.tags import Scheme
 
 
