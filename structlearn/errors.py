@@ -15,7 +15,8 @@ class StructLearnError(ValueError):
     """
 
     def __init__(self, argument: str, expected: str, got: object, remedy: str) -> None:
-        super().__init__(f"{argument}: expected {expected}, got {got}; {remedy}")
+        argument_, expected_, got_, remedy_ = (_cut_off(str(part)) for part in (argument, expected, got, remedy))
+        super().__init__(f"{argument_}: expected {expected_}, got {got_}; {remedy_}")
         self.argument = argument
         self.expected = expected
         self.got = got
@@ -23,6 +24,11 @@ class StructLearnError(ValueError):
 
     def __reduce__(self) -> tuple[type[StructLearnError], tuple[str, str, object, str]]:
         return type(self), (self.argument, self.expected, self.got, self.remedy)
+
+
+def _cut_off(text: str) -> str:
+    """Values come from files, too, and may be of any length."""
+    return text if len(text) <= 600 else f"{text[:600]}..."
 
 
 class ShapeError(StructLearnError):

@@ -257,7 +257,7 @@ def _from_folder(folder: Path, trusted: tuple[str, ...], max_bytes: int) -> Any:
     # The codec is parsed as a whole, and takes many times its bytes.
     codec_path = folder / index["codec"]
     codec = parse_json(read_bytes(codec_path, max_bytes // 128), str(codec_path))
-    task = _with_files(index["task"], folder, set(index["files"]))
+    task = _with_files(index["task"], source, folder, index["files"])
     if not isinstance(task.get("init_args"), dict):
         raise FormatError(source, "init_args of the task, a mapping", _said(task.get("init_args")), AGAIN)
     task["init_args"]["codec"] = codec
@@ -276,7 +276,7 @@ def _from_checkpoint(path: Path, trusted: tuple[str, ...], max_bytes: int) -> An
     plain = all(isinstance(name, str) and type(x) is Tensor for name, x in weights.items())
     if not plain or any(x.layout is not torch.strided or x.device.type != "cpu" for x in weights.values()):
         raise FormatError(str(path), "weights that are plain tensors", "others", remedy)
-    return _built(_with_files(state["task"], None, set()), weights, str(path), trusted)
+    return _built(_with_files(state["task"], str(path)), weights, str(path), trusted)
 
 
 def _built(description: Any, weights: dict[str, Tensor], source: str, trusted: tuple[str, ...]) -> Any:
@@ -377,7 +377,7 @@ def _replaced(description: Any, old: str, new: Any) -> Any:
     return _mapped(description, lambda item: new if isinstance(item, str) and item == old else None)
 
 
-def _with_files(description: Any, folder: Path | None, names: set[str]) -> Any:
+def _with_files(description: Any, source: str, folder: Path | None = None, names: Iterable[str] = ()) -> Any:
     """``description`` with the paths of the model's own files; other paths are refused."""
 
     def change(item: Any) -> Any:
@@ -386,14 +386,14 @@ def _with_files(description: Any, folder: Path | None, names: set[str]) -> Any:
         if set(item) == {"files"} and folder is not None:
             place = item["files"]
             if not (isinstance(place, str) and any(name.startswith(f"{place}/") for name in names)):
-                raise FormatError(str(folder / INDEX), "files of the model itself", repr(place)[:80], AGAIN)
+                raise FormatError(source, "files of the model itself", repr(place)[:80], AGAIN)
             return str(folder / place)
         for argument in FILE_ARGUMENTS.get(str(item.get("class_path")), ()):
             options = item.get("init_args")
             if isinstance(options, dict) and not isinstance(options.get(argument), dict | None):
                 expected = f"{argument} among the model's own files"
                 remedy = "write the model with structlearn.save, which copies such files, and load that folder"
-                raise FormatError("task", expected, repr(options[argument])[:80], remedy)
+                raise FormatError(source, expected, repr(options[argument])[:80], remedy)
         return None
 
     return _mapped(description, change)

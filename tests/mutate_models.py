@@ -9,19 +9,14 @@ folder are watched.
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import random
-import resource
 import shutil
 import sys
 import tempfile
-import time
-import traceback
 import warnings
 import zipfile
-from collections import Counter
 from collections.abc import Callable
 from hashlib import sha256
 from pathlib import Path
@@ -29,6 +24,7 @@ from typing import Any
 
 import torch
 import yaml
+from mutation import Report, changed, damaged
 from safetensors.torch import load_file, save_file
 
 import structlearn as sl
@@ -36,11 +32,8 @@ from structlearn import encoders, tasks
 from structlearn.data import modules
 from structlearn.data.codecs import ClassificationCodec
 from structlearn.data.vocabulary import Vocabulary
-from structlearn.errors import StructLearnError
 from structlearn.registry import PARTS
 
-SECONDS = 10.0  # of processor time for one mutant; whole models load in some 10 ms
-BYTES = 1 << 30
 FORBIDDEN = ("socket.connect", "socket.getaddrinfo", "subprocess.Popen", "os.system", "os.exec", "os.fork", "ctypes.")
 
 VALUES: tuple[Any, ...] = (
@@ -132,48 +125,6 @@ class Model:
         self.path("model.yaml").write_text(yaml.dump(self.index, Dumper=Plain, sort_keys=False))
 
 
-def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
-    """Paths of all parts of plain data."""
-    items = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
-    return [path, *(p for key, item in items for p in places(item, (*path, key)))]
-
-
-def changed(draw: random.Random, value: Any) -> Any:
-    """Plain data with one part replaced, removed, repeated or renamed."""
-    path = draw.choice(places(value))
-    if not path:
-        return copy.deepcopy(draw.choice(VALUES))
-    inside = value
-    for key in path[:-1]:
-        inside = inside[key]
-    key, way = path[-1], draw.randrange(5)
-    if way == 0:
-        del inside[key]
-    elif way == 1 and isinstance(inside, dict):
-        inside[draw.choice(("x", "class_path", "files", 3, ""))] = inside.pop(key)
-    elif way == 2 and isinstance(inside, list):
-        inside.insert(0, inside[key])
-    else:
-        inside[key] = copy.deepcopy(draw.choice(VALUES))
-    return value
-
-
-def damaged(draw: random.Random, data: bytes) -> bytes:
-    """Bytes flipped, cut, repeated or put in."""
-    way, at = draw.randrange(5), draw.randrange(len(data) + 1)
-    if way == 0:
-        return data[:at]
-    if way == 1:
-        return data + bytes(draw.randrange(256) for _ in range(draw.randrange(1, 100)))
-    if way == 2:
-        return data[:at] + data[draw.randrange(len(data) + 1) :]
-    some = bytearray(data)
-    for _ in range(draw.choice((1, 1, 3, 20))):
-        # Headers come first, and are where a byte means most.
-        some[draw.randrange(min(len(some), draw.choice((8, 200, 10**9))))] = draw.randrange(256)
-    return bytes(some)
-
-
 def mutate_bytes(draw: random.Random, model: Model) -> None:
     path = model.path(draw.choice(("model.yaml", "codec", "weights")))
     path.write_bytes(damaged(draw, path.read_bytes()))
@@ -183,9 +134,9 @@ def mutate_bytes(draw: random.Random, model: Model) -> None:
 
 def mutate_description(draw: random.Random, model: Model) -> None:
     if draw.random() < 0.5:
-        model.index["task"] = changed(draw, model.index["task"])
+        model.index["task"] = changed(draw, model.index["task"], VALUES)
     else:
-        model.index = changed(draw, model.index)
+        model.index = changed(draw, model.index, VALUES)
     model.write()
 
 
@@ -196,7 +147,7 @@ def mutate_text(draw: random.Random, model: Model) -> None:
 
 def mutate_codec(draw: random.Random, model: Model) -> None:
     path = model.path("codec")
-    codec = changed(draw, json.loads(path.read_text(encoding="utf-8")))
+    codec = changed(draw, json.loads(path.read_text(encoding="utf-8")), VALUES)
     text = json.dumps(codec) if draw.random() < 0.9 else draw.choice(("[" * 10**5, "1" * 5000, "NaN", '"\\ud800"'))
     path.write_text(text)
     model.seal()
@@ -269,7 +220,7 @@ def mutate_checkpoint(draw: random.Random, path: Path) -> None:
                 archive.writestr(name, content if draw.random() < 0.9 else b"\0" * 10**7)
     elif way == 2:
         held = torch.load(path, weights_only=True)
-        held["structlearn"] = changed(draw, held["structlearn"])
+        held["structlearn"] = changed(draw, held["structlearn"], VALUES)
         torch.save(held, path)
     elif way == 3:
         held = torch.load(path, weights_only=True)
@@ -302,7 +253,7 @@ def watch(folder: Path) -> list[str]:
     return seen
 
 
-def run(mutants: int, seed: int = 0, folder: Path | None = None) -> tuple[Counter[str], list[str]]:
+def run(mutants: int, seed: int = 0, folder: Path | None = None) -> Report:
     """How the mutants ended, and what should not have been."""
     warnings.simplefilter("ignore")
     torch.set_num_threads(1)
@@ -311,8 +262,7 @@ def run(mutants: int, seed: int = 0, folder: Path | None = None) -> tuple[Counte
     (folder / "planted.py").write_text("raise SystemExit('a file of the working folder was imported')\n")
     os.chdir(folder)
     sys.path.insert(0, "")
-    ends: Counter[str] = Counter()
-    wrong: list[str] = []
+    report = Report()
     try:
         whole = models(folder / "whole")
         for path in whole:
@@ -333,35 +283,17 @@ def run(mutants: int, seed: int = 0, folder: Path | None = None) -> tuple[Counte
                 shutil.copy(original, path)
                 kind = mutate_checkpoint
                 kind(draw, path)
-            began, peak = time.process_time(), resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
             seen.clear()
-            try:
-                sl.load(path)
-                ends[f"{kind.__name__} loads"] += 1
-            except StructLearnError as error:
-                ends[f"{kind.__name__} {type(error).__name__}"] += 1
-                if type(error).__name__ != "FormatError":
-                    wrong.append(f"{number}: {error!r}")
-                if len(str(error)) > 2000 or str(place) not in str(error):
-                    wrong.append(f"{number}: {str(error)[:300]}")
-            except BaseException:
-                wrong.append(f"{number} ({kind.__name__}, {original.name}): {traceback.format_exc()[-1500:]}")
-            spent = time.process_time() - began
-            more = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - peak) << 10
-            if spent > SECONDS or more > BYTES // 2 or seen:
-                wrong.append(f"{number} ({kind.__name__}): {spent:.1f} s, {more:,} bytes more, {seen}")
-        if peak << 10 > BYTES:
-            wrong.append(f"{peak << 10:,} bytes")
+            report.attempt(f"{number} ({original.name})", kind.__name__, lambda path=path: sl.load(path), path)
+            if seen:
+                report.wrong.append(f"{number} ({kind.__name__}): {seen}")
     finally:
         os.chdir(before)
         sys.path.remove("")
         shutil.rmtree(folder, ignore_errors=True)
-    return ends, wrong
+    return report
 
 
 if __name__ == "__main__":
     count, start = [*map(int, sys.argv[1:3]), *(2000, 0)[len(sys.argv) - 1 :]]
-    ends, wrong = run(count, start)
-    print(*(f"{number:6} {name}" for name, number in sorted(ends.items())), *wrong, sep="\n")
-    print(f"{resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10:,} bytes at most, {len(wrong)} wrong")
-    sys.exit(bool(wrong))
+    sys.exit(run(count, start).printed())

@@ -7,9 +7,14 @@ import importlib
 import inspect
 import re
 import sys
-from typing import NoReturn
+from pathlib import Path
+from typing import Any, NoReturn
 
 from pytorch_lightning.cli import LightningArgumentParser
+
+from structlearn.storage.reading import check_yaml, read_bytes
+
+_MAX_BYTES = 1 << 20  # of a configuration
 
 _OPTION = re.compile(r"class_path '([\w.]+)':\s+(?:Option|Key|Group key)? *'([\w.]+)' is not (?:accepted|expected)")
 _CLASS = re.compile(r"class_path '([\w.]+)':\s+module '[\w.]+' has no attribute '(\w+)'")
@@ -19,7 +24,12 @@ _NOISE = re.compile(
 
 
 class Parser(LightningArgumentParser):
-    """Errors in two lines."""
+    """Errors in two lines, and configurations checked before they are built."""
+
+    def parse_path(self, path: Any, *args: Any, **options: Any) -> Any:
+        source = Path(path)
+        check_yaml(read_bytes(source, _MAX_BYTES, follow=True, remedy="check the path"), str(source), "mend the file")
+        return super().parse_path(path, *args, **options)
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:  # type: ignore[override]
         if not self.exit_on_error:  # a part of a larger attempt, which has more to say

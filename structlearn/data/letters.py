@@ -50,6 +50,6 @@ def read_letters(path: str | Path) -> list[tuple[Word, int]]:
             words.append((Word(torch.tensor(pixels), torch.tensor(labels)), fold))
             pixels, labels = [], []
     if labels:
-        remedy = "the file ends inside a word; fetch it again"
-        raise FormatError(str(path), "-1 in field 3 of the last letter", repr(fields[2]), remedy)
+        remedy = "fetch the file again"
+        raise FormatError(str(path), "-1 in field 3 of the last letter", "the end inside a word", remedy)
     return words

@@ -82,9 +82,9 @@ def check_size(source: str, size: int, max_bytes: int, remedy: str = _RAISE) -> 
         raise FormatError(source, f"at most {max_bytes:,} bytes", got, remedy)
 
 
-def read_bytes(path: Path, max_bytes: int, *, follow: bool = False) -> bytes:
+def read_bytes(path: Path, max_bytes: int, *, follow: bool = False, remedy: str = _WHOLE) -> bytes:
     """The bytes of a regular file."""
-    with regular_file(path, max_bytes, follow=follow) as file:
+    with regular_file(path, max_bytes, follow=follow, remedy=remedy) as file:
         data = file.read(max_bytes + 1)
     check_size(str(path), len(data), max_bytes)
     return data

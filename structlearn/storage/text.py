@@ -22,7 +22,7 @@ from structlearn.storage.reading import check_size, decoded, parse_json, regular
 MAX_BYTES = 256 << 20
 # A gzipped file may always unpack to MIN_UNPACKED, and beyond it to MAX_RATIO times its own size: corpora in columns
 # and in brackets unpack to 3 to 30 times their size, a file of zeros to 1,000 times.
-MIN_UNPACKED = 16 << 20
+MIN_UNPACKED = 4 << 20
 MAX_RATIO = 100
 MAX_LINE = 16 << 20
 MAX_FLOAT = 1e38
@@ -50,9 +50,9 @@ def read_stream(file: IO[bytes], source: str, encoding: str = "utf-8") -> str:
     return _text(_all_bytes(file, source), source, encoding)
 
 
-def numbered_lines(text: str, source: str, first: int = 1) -> Iterator[tuple[int, str]]:
+def numbered_lines(text: str, source: str) -> Iterator[tuple[int, str]]:
     """The lines of ``text`` with their numbers, without line ends; only line feeds end lines, as JSON lines want it."""
-    start, number = 0, first
+    start, number = 0, 1
     while start < len(text):
         end = text.find("\n", start)
         end = len(text) if end < 0 else end

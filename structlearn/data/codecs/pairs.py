@@ -49,7 +49,7 @@ class AligningCodec(Codec):
         ]
 
     def _letters(self, sequence: str) -> Tensor:
-        numbers = torch.tensor(self.words(sequence.upper()))
+        numbers = torch.tensor(self.words(sequence.upper()), dtype=torch.int64)
         return numbers.masked_fill(numbers == 1, len(self.alphabet) + 1)
 
     def collate(self, encoded: Sequence[EncodedPair]) -> Batch:
