@@ -60,6 +60,7 @@ class BlockFrankWolfe(Solver):
         if self.rounds:
             for _ in range(-(-self.n // self.batch)):
                 self._step(self._draw())
+            self.w = self.set.weights()  # without the rounding of many steps
         found = self.ask(self.w)
         self.certify(self.w, float(self.w @ self.w), found.value)
         if self.average and self.rounds:

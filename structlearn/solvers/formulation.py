@@ -20,7 +20,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import Any
+
 
 import torch
 from torch import Tensor
@@ -62,9 +62,14 @@ class Formulation:
         """Whether costs enter by their square root."""
         return self.penalty == "quadratic"
 
-    def cost(self, cost: Any) -> Any:
+    @property
+    def plain_mistakes(self) -> bool:
+        """Whether every mistake costs 1, whatever Delta says."""
+        return self.rescaling is None or self.penalty == "hard"
+
+    def cost(self, cost: Cost) -> Cost:
         """What the search for violations takes as Delta."""
-        return ZeroOne() if (self.rescaling is None or self.penalty == "hard") and isinstance(cost, Cost) else cost
+        return ZeroOne() if self.plain_mistakes else cost
 
     @property
     def oracle_rescaling(self) -> str:
@@ -98,6 +103,15 @@ class Formulation:
             return 0.5 * norm + float(self.penalties(xi, n).sum())
         worst = float(xi.max()) if len(xi) else 0.0
         return 0.5 * norm / (1 - worst) ** 2 if worst < 1 else math.inf
+
+    def allowance(self, eps: float, primal: float, mean: float) -> float:
+        """How far the primal may lie above the optimum if no constraint is violated by more than ``eps``.
+
+        ``mean`` is that of xi: with the quadratic penalty, C/2n sum (xi + eps)^2 - xi^2.
+        """
+        if self.penalty == "hard":
+            return primal * (1 - (1 - min(eps, 1.0)) ** 2)
+        return self.C * eps * (mean + 0.5 * eps) if self.penalty == "quadratic" else self.C * eps
 
     def bound(self, n: int, eps: float, largest_cost: float, largest_norm: float) -> float:
         """How many constraints the n-slack algorithm adds at most, for Delta <= largest_cost, |dPsi| <= largest_norm.

@@ -5,7 +5,7 @@
         re-optimise the dual over S
 
 The examples of a round are asked in one batch. ``variant="all"`` re-optimises over all of S, ``"own"`` over the S_i
-that grew, and over all of S in every fifth round. Planes whose alpha stays 0 are dropped.
+that grew, and over all of S in every fifth round and whenever none grew. Planes whose alpha stays 0 are dropped.
 
 With a kernel w is beta over (token, label) pairs and products are taken with K w: the Gram matrix of S is built from
 the lifted planes, a column for each one that enters.
@@ -22,6 +22,7 @@ from torch import Tensor
 
 from structlearn.errors import ArgumentError, InfeasibleError
 from structlearn.solvers import qp as qps
+from structlearn.solvers.active_set import LEAST_MARGIN
 from structlearn.solvers.planes import WorkingSet
 from structlearn.solvers.problem import Found, Problem
 from structlearn.solvers.solver import Limits, Solver
@@ -32,10 +33,12 @@ FULL_EVERY = 5
 PRUNE_EVERY = 4
 # Between two oracle calls more passes than this gain less than fresh planes would (OCR letters, relative gap 1e-3).
 PASSES = 10
-# Without a box there is no slack to absorb an inexact w: violations of planes in S must vanish.
-FREE_PASSES = 2000
-# With a margin this far below the size of the planes, no float64 w separates the data.
-LEAST_MARGIN = 1e-6
+# Without slack to absorb an inexact w, violations of planes in S must vanish.
+HARD_PASSES = 2000
+# A call of the kernel makes so many: Ctrl-C is noticed between calls. Every fourth pass visits all blocks.
+PASSES_AT_ONCE = 4
+# Numbers in the planes of S, written out, from which on its Gram matrix is not worth making.
+SMALL_ENTRIES = 1 << 22
 
 
 class NSlack(Solver):
@@ -81,7 +84,7 @@ class NSlack(Solver):
         blocks = torch.arange(self.n)
         if self.variant == "own" and len(fresh) and (self.rounds + 1) % FULL_EVERY:
             blocks = found.index[fresh].sort().values
-        self._optimise(blocks, 10 * PASSES if len(fresh) == 0 else PASSES)
+        self._optimise(blocks, PASSES if len(fresh) else 10 * PASSES)
         self.score = self.problem.lift(self.w)
         self.dual = max(self.dual, self.set.dual(float(self.w @ self.score), self.ridge))
         self._check_separable()
@@ -109,43 +112,69 @@ class NSlack(Solver):
         self.gram = torch.cat([torch.cat([self.gram, cross[:, :first].T], 1), cross])
         self.note_norm(self.gram.diagonal()[first:], found)
 
+    def tighten(self) -> None:
+        super().tighten()
+        self.inner = math.inf
+
     def _optimise(self, blocks: Tensor, passes: int) -> None:
         tolerance = 0.1 * self.threshold
         if self.direct:
-            free = math.isinf(self.box)
-            order = blocks[torch.randperm(len(blocks), generator=self.generator)]
-            done = self.set.ascend(
-                self.w,
-                order,
-                box=self.box,
-                ridge=self.ridge,
-                tolerance=tolerance,
-                passes=FREE_PASSES if free else passes,
-            )
-            # Rounding in w adds up over millions of steps; alpha is what counts.
-            self.w = self.set.weights()
-            self.inner = float(self.set.slope[blocks].max()) if done >= 0 else math.inf
-            if done < 0:
-                self._inseparable()
-            return
+            self._ascend(blocks, passes, tolerance)
+        else:
+            self._solve(blocks, tolerance)
+        self.w = self.set.weights()
+        if len(blocks) < self.n:
+            self.inner = math.inf  # the others have not been looked at
+
+    def _ascend(self, blocks: Tensor, passes: int, tolerance: float) -> None:
+        """Steps on w, whose planes need no Gram matrix."""
+        hard = self.formulation.penalty == "hard"
+        order = blocks[torch.randperm(len(blocks), generator=self.generator)]
+        small = len(self.set) <= qps.SMALL and len(self.set) * self.set.dim <= SMALL_ENTRIES
+        passes = HARD_PASSES if hard and not small else passes
+        for done in range(0, passes, PASSES_AT_ONCE):
+            made = self.set.ascend(
+                self.w, order, box=self.box, ridge=self.ridge, tolerance=tolerance,
+                passes=min(PASSES_AT_ONCE, passes - done),
+            )  # fmt: skip
+            if made < 0:
+                self._inseparable(self.set.squares() <= 0)
+            if made < PASSES_AT_ONCE:
+                break
+        # A slope was measured when its block was visited; later visits moved w.
+        self.inner = float(self.set.slope[blocks].max())
+        if small and self.inner > tolerance and (hard or passes > PASSES):
+            self._finish(tolerance)
+
+    def _finish(self, tolerance: float) -> None:
+        """The optimum over all of a small S, where passes are slow to reach it."""
+        order = self.set.block.view.argsort(stable=True)
+        planes = self.set.dense()[order]
+        self._take(order, planes @ planes.T, self.set.b.view[order], tolerance)
+
+    def _solve(self, blocks: Tensor, tolerance: float) -> None:
         mine = torch.zeros(self.n, dtype=torch.bool)
         mine[blocks] = True
         order = self.set.block.view.argsort(stable=True)
         order = order[mine[self.set.block.view[order]]]
-        alpha = self.set.alpha.view
         b = self.set.b.view[order]
-        if len(order) < len(alpha):
-            outside = alpha.clone()
+        if len(order) < len(self.set):
+            outside = self.set.alpha.view.clone()
             outside[order] = 0.0
             b = b - (self.gram @ outside)[order]
+        self._take(order, self.gram[order[:, None], order], b, tolerance)
+
+    def _take(self, order: Tensor, gram: Tensor, b: Tensor, tolerance: float) -> None:
+        """Solves the dual over the planes ``order``, given by block."""
         group = torch.unique_consecutive(self.set.block.view[order], return_inverse=True)[1]
-        program = qps.DualQP(self.gram[order[:, None], order], b, group, self.box, self.ridge)
-        solution = qps.solve(program, self.qp, start=alpha[order], tolerance=tolerance)
+        program = qps.DualQP(gram, b, group, self.box, self.ridge)
+        solution = qps.solve(program, self.qp, start=self.set.alpha.view[order], tolerance=tolerance)
         if not solution.bounded:
-            self._inseparable()
-        alpha[order] = solution.alpha
-        self.w = self.set.weights()
-        self.inner = tolerance
+            ray = torch.zeros(len(self.set), dtype=torch.float64)
+            ray[order] = solution.alpha
+            self._inseparable(ray > 0)
+        self.set.alpha.view[order] = solution.alpha
+        self.inner = solution.excess
 
     def _check_separable(self) -> None:
         """|w'| >= sum alpha b / |w| for every w' without violation, so a small |w| / sum alpha b rules them all out."""
@@ -153,14 +182,18 @@ class NSlack(Solver):
             return
         total = float(self.set.alpha.view @ self.set.b.view)
         if total > 0 and float(self.w @ self.score) <= (LEAST_MARGIN * total * max(self.largest_norm, 1e-300)) ** 2:
-            self._inseparable()
+            self._inseparable(self.set.alpha.view > 0)
 
-    def _inseparable(self) -> None:
+    def _inseparable(self, used: Tensor) -> None:
+        """The planes ``used`` have a sum with positive weights that is 0, which a w would have to bring above 0."""
+        examples = self.set.block.view[used].unique().tolist()
+        named = ", ".join(map(str, examples[:8])) + (", ..." if len(examples) > 8 else "")
         raise InfeasibleError(
             "penalty",
             "data that some w separates, for penalty='hard'",
-            f"a combination of {len(self.set)} constraints that no w satisfies",
-            "allow violations with penalty='linear' or 'quadratic'",
+            f"constraints that contradict each other (a positive combination of {int(used.sum())} of them has norm 0) "
+            f"in examples {named}",
+            "allow violations with penalty='linear' or 'quadratic', or correct these examples",
         )
 
     def state(self) -> dict[str, Any]:

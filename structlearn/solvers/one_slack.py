@@ -75,8 +75,10 @@ class OneSlack(Solver):
         a = self.problem.total(found, weight)
         offsets = xi * b - 0.5 * xi.square() if self.formulation.squared else b
         squares = xi.square() if self.formulation.squared else xi
-        a, sums = self.reduce(a, torch.stack([offsets.sum(), squares.sum(), xi.sum()]))
+        inexact = torch.tensor(float(not found.exact), dtype=torch.float64)
+        a, sums = self.reduce(a, torch.stack([offsets.sum(), squares.sum(), inexact]))
         n = self.examples
+        self.exact = self.exact and not bool(sums[2])
         risk = float(sums[1]) / n / (2 if self.formulation.squared else 1)
         primal = 0.5 * float(self.w @ self.score) + self.formulation.C * risk
         if primal < self.primal:
@@ -88,9 +90,14 @@ class OneSlack(Solver):
         settled = self.violation <= self.threshold
         if not settled:
             self._add(a / n, float(sums[0]) / n)
-            self._optimise()
+        self._optimise()
         self.qp_seconds += time.perf_counter() - began
         return settled
+
+    @property
+    def allowance(self) -> float:
+        """xi is the mean penalty itself."""
+        return self.formulation.C * self.limits.eps
 
     def _slack(self) -> float:
         """xi = max(0, max over the planes of b - <w, a>)."""
@@ -153,6 +160,8 @@ class OneSlack(Solver):
         self.added += 1
 
     def _optimise(self) -> None:
+        if len(self.b) == 0:
+            return
         group = torch.zeros(len(self.b), dtype=torch.int64)
         program = qps.DualQP(self.gram, self.b, group, self.formulation.C)
         solution = qps.solve(program, self.qp, start=self.alpha, tolerance=0.05 * self.threshold)

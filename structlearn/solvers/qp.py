@@ -3,8 +3,10 @@
     max  <b, alpha> - 1/2 alpha^T J alpha - ridge/2 sum_g (sum_{p in g} alpha_p)^2,   alpha >= 0,
     sum_{p in g} alpha_p <= box for each group g where box is finite.
 
-Whatever a solver says of itself, its answer is made feasible here and its duality gap computed here; where that is
-too wide, pairwise steps go on from the answer. ``docs/qp.md`` has the measurements behind "auto".
+Whatever a solver says of itself, its answer is made feasible here and its distance from optimal computed here; where
+that is too large, pairwise steps go on from the answer, and an active-set method from theirs while the program is
+small: pairwise steps are slow where planes are nearly parallel or the box is wide. ``docs/qp.md`` has the measurements
+behind "auto".
 """
 
 from __future__ import annotations
@@ -20,12 +22,19 @@ from torch import Tensor
 
 from structlearn.errors import ArgumentError, DependencyError
 from structlearn.ops import svm as ops
+from structlearn.solvers.active_set import active_set
 
 METHODS = ("auto", "smo", "qpth", "piqp", "clarabel")
 # qpth's defaults stop early, far from the optimum, on Gram matrices of nearly parallel planes.
 QPTH_ITERATIONS, QPTH_PATIENCE = 100, 20
 RIDGE = 1e-10
 MOST_STEPS = 2_000_000
+# A call of the kernel that makes this many products takes some 0.1 s: Ctrl-C is noticed between calls.
+PRODUCTS = 1 << 27
+# Up to this size, an active-set method (each step a dense factorisation) finishes what pairwise steps leave.
+SMALL = 400
+# Pairwise steps for each variable before it is asked.
+STEPS_BEFORE = 50
 
 
 @dataclass(frozen=True)
@@ -71,6 +80,13 @@ class DualQP:
         penalty = self.box * float(xi.sum()) if self.ridge == 0 else float(xi.square().sum()) / (2 * self.ridge)
         return 0.5 * square + penalty
 
+    def excess(self, alpha: Tensor) -> float:
+        """The largest slope of a single variable, or with a box the gap per unit of all boxes: 0 at the optimum."""
+        if math.isfinite(self.box):
+            return max(0.0, self.primal(alpha) - self.dual(alpha)) / (self.box * self.groups)
+        slope = self.b - self.full_gram() @ alpha
+        return float(torch.where(alpha > 0, slope.abs(), slope).max().clamp(min=0.0))
+
     def feasible(self, alpha: Tensor) -> Tensor:
         """The nearest that keeps the constraints: no negative entry, no group above the box."""
         alpha = alpha.nan_to_num(0.0).clamp(min=0.0)
@@ -81,7 +97,10 @@ class DualQP:
 
 @dataclass(frozen=True)
 class Solution:
-    """alpha (m,), the gap computed here, who solved it, how long it took, and whether the dual is bounded."""
+    """alpha (m,), the gap computed here, who solved it, how long it took, and whether the dual is bounded.
+
+    ``excess`` is :meth:`DualQP.excess`. Where the dual is unbounded, alpha is a direction along which it grows.
+    """
 
     alpha: Tensor
     gap: float
@@ -89,6 +108,7 @@ class Solution:
     method: str
     seconds: float
     bounded: bool = True
+    excess: float = 0.0
 
 
 def installed(method: str) -> bool:
@@ -105,36 +125,51 @@ def check_method(method: str) -> None:
 
 
 def solve(qp: DualQP, method: str = "auto", *, start: Tensor | None = None, tolerance: float = 1e-6) -> Solution:
-    """A solution with every slope within ``tolerance`` of optimal: gap <= tolerance * box * groups."""
+    """A solution with every slope within ``tolerance`` of optimal (gap <= tolerance * box * groups), if one is reached."""
     check_method(method)
     began = time.perf_counter()
     if len(qp.b) == 0:
         return Solution(torch.zeros(0, dtype=torch.float64), 0.0, 0.0, method, 0.0)
-    if method == "auto":
-        method = "smo"
+    method = used = "smo" if method == "auto" else method
     alpha = torch.zeros_like(qp.b) if start is None else qp.feasible(start)
-    used = method
     if method != "smo":
         alpha = qp.feasible({"qpth": _qpth, "piqp": _piqp, "clarabel": _clarabel}[method](qp))
-        if not qp.primal(alpha) - qp.dual(alpha) <= 1e-6 * (abs(qp.dual(alpha)) + 1e-12):
+    bounded, excess = True, qp.excess(alpha)
+    if excess > tolerance:
+        if method != "smo":
             used = f"{method}+smo"
-    bounded = True
-    if method == "smo" or used != method:
-        alpha, bounded = smo(qp, alpha, tolerance)
+        alpha, bounded = smo(qp, alpha, tolerance, STEPS_BEFORE * len(qp.b) if len(qp.b) <= SMALL else MOST_STEPS)
+        excess = qp.excess(alpha)
+    if bounded and excess > tolerance and len(qp.b) <= SMALL:
+        finished, bounded = active_set(qp.full_gram(), qp.b, qp.group, qp.box, alpha, tolerance)
+        if not bounded or qp.excess(qp.feasible(finished)) < excess:
+            alpha = qp.feasible(finished)
+            excess = qp.excess(alpha)
     dual = qp.dual(alpha)
-    return Solution(alpha, qp.primal(alpha) - dual, dual, used, time.perf_counter() - began, bounded)
+    return Solution(alpha, qp.primal(alpha) - dual, dual, used, time.perf_counter() - began, bounded, excess)
 
 
 def smo(qp: DualQP, start: Tensor, tolerance: float, steps: int = MOST_STEPS) -> tuple[Tensor, bool]:
-    """Native pairwise steps from ``start``; alpha, and whether the dual is bounded."""
+    """Native pairwise steps from ``start``; alpha, and whether the dual is bounded.
+
+    Where it is not, alpha has a 1 at the plane (0, b) that shows it.
+    """
     gram = qp.full_gram().contiguous()
     alpha = start.clone().contiguous()
-    slope = qp.b - gram @ alpha
+    b = qp.b.contiguous()
+    slope = b - gram @ alpha
     held = qp.held(alpha)
     ends = torch.zeros(qp.groups + 1, dtype=torch.int64)
     ends[1:] = torch.bincount(qp.group, minlength=qp.groups).cumsum(0)
-    made = ops.smo(gram, qp.b.contiguous(), ends, alpha, slope, held, box=qp.box, tolerance=tolerance, steps=steps)
-    return alpha, made >= 0
+    at_once = max(1, PRODUCTS // len(b))
+    for done in range(0, steps, at_once):
+        most = min(at_once, steps - done)
+        made = ops.smo(gram, b, ends, alpha, slope, held, box=qp.box, tolerance=tolerance, steps=most)
+        if made < 0:
+            return ((gram.diagonal() <= 0) & (b > 0)).double(), False
+        if made < most:
+            break
+    return alpha, True
 
 
 def _scaled(qp: DualQP) -> tuple[Tensor, Tensor, float, float]:

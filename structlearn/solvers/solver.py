@@ -1,4 +1,9 @@
-"""What the three solvers share: bounds of the optimum, counters, limits."""
+"""What the three solvers share: bounds of the optimum, counters, limits.
+
+A solver converged where its certificate proves it: primal - dual is at most what was asked for, both computed from the
+definitions, and every answer of the oracle was exact. If no constraint is violated any more but the gap is still wider,
+the threshold of the violations falls until the gap is closed, or until float64 has no digits left to close it.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +23,10 @@ from structlearn.solvers.problem import Found, Problem
 
 @dataclass(frozen=True)
 class Limits:
-    """When to stop: no constraint violated by more than ``eps``, or (if given) gap <= ``gap`` * primal; or a limit."""
+    """When to stop: no constraint violated by more than ``eps``, or (if given) gap <= ``gap`` * primal; or a limit.
+
+    ``eps`` also bounds the gap, by what violations of ``eps`` can add to the objective (:meth:`Formulation.allowance`).
+    """
 
     eps: float = 1e-2
     gap: float | None = None
@@ -37,12 +45,16 @@ class Limits:
             raise ArgumentError("max_seconds", "a number > 0", repr(self.max_seconds), "leave it out for no limit")
 
 
+# A threshold this far below eps lies in the rounding of the violations.
+SMALLEST_SHARE = 1e-15
+
+
 class Solver(ABC):
     """A round asks the oracle and improves the dual; ``best`` is the w with the lowest primal so far."""
 
     _scalars: tuple[str, ...] = (
         "primal", "dual", "violation", "rounds", "calls", "oracle_seconds", "qp_seconds", "added",
-        "largest_cost", "largest_norm", "exact", "risk", "seconds", "threshold",
+        "largest_cost", "largest_norm", "exact", "risk", "mean_slack", "seconds", "threshold", "stopped",
     )  # fmt: skip
     _tensors: tuple[str, ...] = ("w", "best")
 
@@ -50,12 +62,15 @@ class Solver(ABC):
         self.problem, self.limits, self.formulation = problem, limits, problem.formulation
         self.w = torch.zeros(problem.dim, dtype=torch.float64)
         self.best = self.w.clone()
-        self.primal, self.dual, self.violation, self.risk = math.inf, -math.inf, math.inf, math.inf
+        # alpha = 0 has the dual value 0.
+        self.primal, self.dual, self.violation = math.inf, 0.0, math.inf
+        self.risk = self.mean_slack = math.inf
         self.rounds = self.calls = self.added = 0
         self.oracle_seconds = self.qp_seconds = self.seconds = 0.0
         self.largest_cost = self.largest_norm = 0.0
         self.threshold = limits.eps
         self.exact = True
+        self.stopped = False  # whether more rounds cannot improve the certificate
 
     @property
     def n(self) -> int:
@@ -78,17 +93,34 @@ class Solver(ABC):
         self.seconds += time.perf_counter() - began
         return self.certificate(settled)
 
+    @property
+    def allowance(self) -> float:
+        """The widest gap that ``eps`` allows."""
+        return self.formulation.allowance(self.limits.eps, self.primal, self.mean_slack)
+
+    def tighten(self) -> None:
+        """Makes the next round look for smaller violations."""
+        self.threshold /= 4
+
     def certificate(self, settled: bool) -> Certificate:
         gap = self.primal - self.dual
         wanted = self.limits.gap
-        converged, status = False, "running"
-        if wanted is not None and math.isfinite(gap) and gap <= wanted * abs(self.primal):
-            converged, status = True, f"gap at most {wanted:g} of the primal"
-        elif settled and wanted is None:
-            converged, status = True, f"no constraint is violated by more than eps={self.limits.eps:g}"
-        elif settled:
-            # What is left between eps and the gap lies in constraints violated by less.
-            self.threshold /= 4
+        if wanted is None:
+            precise = settled and gap <= self.allowance
+            status = f"no constraint is violated by more than eps={self.limits.eps:g}"
+        else:
+            precise = math.isfinite(gap) and gap <= wanted * abs(self.primal)
+            status = f"gap at most {wanted:g} of the primal"
+        converged = precise and self.exact
+        if precise and not self.exact:
+            self.stopped = True
+            status = "the oracle finds nothing more, but did not prove all of its answers: use inference='exact'"
+        elif settled and not precise:
+            # What is left between the threshold and the gap lies in constraints violated by less.
+            self.tighten()
+            self.stopped = self.threshold < SMALLEST_SHARE * self.limits.eps
+        if not precise:
+            status = "float64 cannot close the gap any further" if self.stopped else "running"
         bound = self.formulation.bound(self.n, self.threshold, self.largest_cost, self.largest_norm)
         return Certificate(
             self.rounds, self.primal, self.dual, self.violation, self.constraints, self.added, bound, self.risk,
@@ -112,6 +144,7 @@ class Solver(ABC):
         if primal < self.primal:
             self.primal, self.best = primal, w.clone()
             self.risk = float((xi.square() if self.formulation.squared else xi).mean())
+            self.mean_slack = float(xi.mean())
             if self.formulation.penalty == "hard":
                 self.best = self.best / (1 - float(xi.max()))
 

@@ -61,7 +61,7 @@ def train(
     shown: AbstractContextManager[Any] = _Bar() if verbose else nullcontext()
     with shown as bar:
         try:
-            while not (history.rows and history.rows[-1].converged):
+            while not (history.rows and (history.rows[-1].converged or solver.stopped)):
                 if solver.rounds >= limits.max_rounds:
                     _stop(history, f"max_rounds={limits.max_rounds} reached")
                     break
@@ -72,7 +72,7 @@ def train(
                 history.rows.append(row)
                 if bar is not None:
                     bar.show(row)
-                if checkpoint is not None and (row.converged or row.round % checkpoint_every == 0):
+                if checkpoint is not None and (row.converged or solver.stopped or row.round % checkpoint_every == 0):
                     checkpoints.save(checkpoint, solver, history, mark)
                 if callback is not None:
                     callback(row)
