@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -40,6 +41,20 @@ CHAIN_COSTS = [
         "hamming_labels",
         sl.costs.Hamming(torch.tensor([1.0, 3.0, 2.0, 1.0])),
         oracle.hamming(None, [[w * (i != j) for j in range(4)] for i, w in enumerate([1.0, 3.0, 2.0, 1.0])]),
+    ),
+    CostCase("hamming_half", sl.costs.Hamming(torch.full((4,), 0.5)), oracle.hamming([0.5] * 4)),
+    CostCase(
+        "hamming_fractions",
+        sl.costs.Hamming(torch.tensor([0.3, 0.9, 0.0, 1 / 3]), position_weight=torch.tensor([1.5, 0.1, 0.7, 2.0])),
+        lambda gold, y: sum(
+            [1.5, 0.1, 0.7, 2.0][t] * [0.3, 0.9, 0.0, 1 / 3][a] * (a != b)
+            for t, (a, b) in enumerate(zip(gold, y, strict=True))
+        ),
+    ),
+    CostCase(
+        "hamming_of_a_unit",
+        sl.costs.Hamming(math.pi * torch.tensor(CONFUSION, dtype=torch.float64), normalize=True),
+        lambda gold, y: math.pi * oracle.hamming(None, CONFUSION)(gold, y) / max(len(gold), 1),
     ),
     CostCase("hamming_confusion", sl.costs.Hamming(torch.tensor(CONFUSION)), oracle.hamming(None, CONFUSION)),
     CostCase(
@@ -312,14 +327,14 @@ def test_an_opaque_cost_raises_and_names_the_alternatives() -> None:
         sl.SoftmaxMargin(sl.costs.F1())(chain, gold)
     with pytest.raises(InferenceError, match="recursion"):
         sl.most_violated(chain, gold, sl.costs.ZeroOne(), inference="recursion")
-    fractions = sl.costs.Hamming(position_weight=torch.tensor([0.3, 0.5, 1.7]))
-    with pytest.raises(InferenceError, match="integer weights"):
-        sl.most_violated(chain, gold, fractions, rescaling="slack")
+    irrational = sl.costs.Hamming(position_weight=torch.tensor([3.0, 2.0, 1.7]).sqrt())
+    with pytest.raises(InferenceError, match="multiples of one unit.*inference='search'.*takes any weights"):
+        sl.most_violated(chain, gold, irrational, rescaling="slack")
 
 
 def test_fractional_weights_are_searched_with_an_honest_proof() -> None:
     problem = chain_problem(torch.float64)
-    weights = [0.3, 0.5, 1.7, 0.9]
+    weights = [0.3**0.5, 0.5, 1.7**0.5, 0.9]
     cost = sl.costs.Hamming(position_weight=torch.tensor(weights, dtype=torch.float64))
     for rescaling, squared in FORMS:
         found = sl.most_violated(

@@ -22,6 +22,7 @@ import torch
 from torch import Tensor
 
 from structlearn.costs import Cost, Hamming
+from structlearn.costs.hamming import MOST_LEVELS
 from structlearn.errors import InferenceError
 from structlearn.losses import planes
 from structlearn.ops import chain_count as ops
@@ -74,28 +75,23 @@ def find(
 def on_chain(
     chain: Structure, gold: Any, cost: Cost, gold_score: Tensor, rescaling: str, squared: bool, rounds: int
 ) -> tuple[Tensor, Tensor] | None:
-    """The same search in one kernel, for chains and Hamming costs whose mistakes are whole numbers; None for others.
+    """The same search in one kernel, for chains and Hamming costs that can be counted; None for others.
 
     With ``rounds=0`` every instance is decided by counting.
     """
     if not isinstance(chain, LinearChain) or chain.backend != "cpu" or type(cost) is not Hamming:
         return None
-    lengths, longest = chain.lengths, chain.unary.shape[1]
     discount = weight = None
     unit = torch.ones_like(gold_score)
-    size = longest + 1
+    size = chain.unary.shape[1] + 1
     if not cost.plain:
-        discount = cost.discount(chain, gold)
-        if discount is None:
+        discount, made = cost.discount(chain, gold), cost.multiples(chain, gold)
+        if discount is None or made is None:
             return None
-        if cost.normalize and lengths is not None:
-            unit = unit / lengths.clamp(min=1)
-        elif cost.normalize:
-            unit = unit / max(longest, 1)
-        weight = (discount / unit[:, None]).round()
-        if bool(((weight * unit[:, None] - discount).abs() > 1e-6 * discount.abs()).any()):
-            return None
+        weight, unit = made
         size = int(weight.sum(-1).max()) + 1 if weight.numel() else 1
+        if size > MOST_LEVELS:
+            return None
     levels = torch.arange(size, dtype=unit.dtype) * unit[:, None]
     labels, proven = ops.search(
         *chain._args, gold, discount, weight, levels, gold_score, rescaling == "slack", squared, rounds

@@ -136,8 +136,9 @@ def find(
         "cost",
         "one that decomposes for inference='exact'",
         f"{cost!r}, which does not for {type(structure).__name__} with rescaling={rescaling!r}, squared={squared}",
-        "define additive() (margin rescaling, lambda-search) or counted() on it, give Hamming integer weights, "
-        "or pass inference='search' where it is additive",
+        "define additive() (margin rescaling, lambda-search) or counted() on it; give Hamming weights that are small "
+        "multiples of one unit, such as 1, 2 or 0.3, 1.5; or pass inference='search' where it is additive: it takes any "
+        "weights and says for each instance whether its bound proves the answer",
     )
 
 
