@@ -38,6 +38,10 @@ COSTS: dict[str, tuple[sl.costs.Cost, Any]] = {
     "pairs": (sl.costs.AlignedPairs(normalize=False), missed),
     "one_minus_q": (sl.costs.AlignedPairs(), lambda gold, y: missed(gold, y) / max(len(pairs(gold)), 1)),
     "hamming": (sl.costs.Hamming(), missed),
+    "hamming_fractions": (
+        sl.costs.Hamming(position_weight=torch.tensor([0.5, 0.3, 1.1])),
+        lambda gold, y: sum((0.5, 0.3, 1.1)[i] for i, _ in pairs(gold) - pairs(y)),
+    ),
     "hamming_mean": (sl.costs.Hamming(normalize=True), lambda gold, y: missed(gold, y) / max(len(pairs(gold)), 1)),
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -29,9 +30,9 @@ def segmentations(n: int, start: int = 0) -> list[Segmentation]:
     ]
 
 
-def hamming(gold: Segmentation, y: Segmentation) -> float:
+def hamming(gold: Segmentation, y: Segmentation, weights: Sequence[float] = (1.0, 1.0, 1.0)) -> float:
     labels = [[c for first, last, c in z for _ in range(first, last + 1)] for z in (gold, y)]
-    return sum(a != b for a, b in zip(*labels, strict=True))
+    return sum(weights[a] * (a != b) for a, b in zip(*labels, strict=True))
 
 
 def segment_f1(gold: Segmentation, y: Segmentation) -> float:
@@ -42,6 +43,11 @@ def segment_f1(gold: Segmentation, y: Segmentation) -> float:
 COSTS = {
     "zero_one": (sl.costs.ZeroOne(), lambda gold, y: float(gold != y)),
     "hamming": (sl.costs.Hamming(), hamming),
+    "hamming_half": (sl.costs.Hamming(torch.full((3,), 0.5)), lambda gold, y: 0.5 * hamming(gold, y)),
+    "hamming_fractions": (
+        sl.costs.Hamming(torch.tensor([0.3, 0.0, 1.7])),
+        lambda gold, y: hamming(gold, y, (0.3, 0.0, 1.7)),
+    ),
     "segment_f1": (sl.costs.SegmentF1(outside=0), segment_f1),
 }
 

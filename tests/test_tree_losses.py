@@ -32,6 +32,16 @@ def hamming(gold: Tree, y: Tree) -> float:
     return float(len(set(y) - set(gold)))
 
 
+def weighted(weights: list[float]) -> Callable[[Tree, Tree], float]:
+    """Spans of y that gold does not have, by the label that gold has there; the last weight is for none."""
+
+    def cost(gold: Tree, y: Tree) -> float:
+        there = {(i, j): label for i, j, label in gold}
+        return sum(weights[there.get(span[:2], -1)] for span in set(y) - set(gold))
+
+    return cost
+
+
 def over_larger(gold: Tree, y: Tree) -> float:
     return _f1(*(Counter(s for s in z if s[0] < s[1]) for z in (gold, y)))
 
@@ -54,6 +64,8 @@ SPAN_COSTS: dict[str, tuple[sl.costs.Cost, Callable[[Tree, Tree], float]]] = {
     "zero_one": (sl.costs.ZeroOne(), lambda gold, y: float(set(gold) != set(y))),
     "hamming": (sl.costs.Hamming(), hamming),
     "hamming_normalized": (sl.costs.Hamming(normalize=True), lambda gold, y: hamming(gold, y) / max(len(gold), 1)),
+    "hamming_half": (sl.costs.Hamming(torch.full((4,), 0.5)), lambda gold, y: 0.5 * hamming(gold, y)),
+    "hamming_fractions": (sl.costs.Hamming(torch.tensor([0.3, 0.6, 0.0, 1.5])), weighted([0.3, 0.6, 0.0, 1.5])),
     "f1_all_spans": (sl.costs.F1(outside=()), lambda gold, y: _f1(Counter(gold), Counter(y))),
     "brackets": (sl.costs.BracketF1(), over_larger),
     "brackets_outside": (sl.costs.BracketF1(outside=0, preterminals=False), without_label_0),
@@ -98,7 +110,7 @@ def test_span_tree_violations(name: str, form: tuple[Any, bool], backend: str) -
 
 
 @pytest.mark.parametrize("form", FORMS, ids=str)
-@pytest.mark.parametrize("name", ["hamming", "brackets", "brackets_outside", "brackets_names"])
+@pytest.mark.parametrize("name", ["hamming", "hamming_fractions", "brackets", "brackets_outside", "brackets_names"])
 def test_search_finds_what_counting_finds(name: str, form: tuple[Any, bool]) -> None:
     cost, delta = SPAN_COSTS[name]
     for seed in range(3):
@@ -115,6 +127,10 @@ def _named_grammar(problem: Any) -> sl.Grammar:
 GRAMMAR_COSTS: dict[str, tuple[sl.costs.Cost, Callable[[Tree, Tree], float]]] = {
     "zero_one": (sl.costs.ZeroOne(), lambda gold, y: float(set(gold) != set(y))),
     "hamming": (sl.costs.Hamming(), hamming),
+    "hamming_fractions": (
+        sl.costs.Hamming(torch.tensor([0.3, 0.6, 0.0, 1.5, 0.9])),
+        weighted([0.3, 0.6, 0.0, 1.5, 0.9]),
+    ),
     "brackets": (sl.costs.BracketF1(), by_names([["NP"], []], [[], [], ["NP"], []])),
 }
 
