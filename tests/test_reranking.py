@@ -235,13 +235,6 @@ def test_linear_mode_equals_kernel_mode(slices: int, width: int) -> None:
     assert linear.predict(test) == kernel.predict(test)
 
 
-def test_batched_hinge_reaches_the_same_optimum() -> None:
-    train = lists(30)
-    exact = VotingReranker(CandidateFeatures(min_lists=1), slices=3, C=0.05, tol=1e-8).fit(train)
-    batched = VotingReranker(CandidateFeatures(min_lists=1), slices=3, C=0.05, solver="hinge").fit(train)
-    np.testing.assert_allclose(batched.weights_, exact.weights_, atol=1e-3)
-
-
 def test_voting_learns_what_the_parser_does_not_know() -> None:
     train, development, test = lists(120), lists(40, seed=1), lists(60, seed=2)
     model = VotingReranker(slices=4, C=0.1, n_jobs=2).fit(train, development)

@@ -22,10 +22,10 @@ Reduction = Literal["mean", "sum", "none"]
 
 
 def reduce(loss: Tensor, reduction: str) -> Tensor:
-    """Mean, sum, or each instance's own loss (B,)."""
+    """Mean, sum, or each instance's own loss (B,); the mean over no instances is 0."""
     if reduction == "none":
         return loss
-    return loss.mean() if reduction == "mean" else loss.sum()
+    return loss.mean() if reduction == "mean" and loss.shape[0] else loss.sum()
 
 
 def check_reduction(reduction: str) -> None:

@@ -17,6 +17,7 @@ from structlearn.reranking.features import CandidateFeatures
 from structlearn.reranking.lists import NBest
 from structlearn.reranking.preference import Array
 from structlearn.reranking.voting import VotingReranker
+from structlearn.reranking.waiting import interruptible
 
 
 class VotedPerceptron(VotingReranker):
@@ -65,7 +66,7 @@ class SingleCandidateSVM(VotingReranker):
         svm = LinearSVC(
             C=self.C, loss="hinge", class_weight="balanced", tol=self.tol, max_iter=self.max_iter, random_state=0
         )
-        self.coef_ = np.asarray(svm.fit(rows, labels).coef_[0])
+        self.coef_ = np.asarray(interruptible(lambda: svm.fit(rows, labels)).coef_[0])
         self.weights_ = self.coef_[None]
 
 

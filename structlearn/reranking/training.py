@@ -24,7 +24,7 @@ def train_voting(task: Any, train: Sequence[NBest], development: Sequence[NBest]
     Args:
         task: :class:`structlearn.tasks.Reranking` with a :class:`CandidateMap`.
         train, development: lists with gold trees.
-        options: of :class:`VotingReranker`: slices, width, C, solver, tol, n_jobs.
+        options: of :class:`VotingReranker`: slices, width, C, tol, n_jobs.
     """
     codec, feature_map = task.codec, task.feature_map
     if not isinstance(codec, RerankingCodec) or not isinstance(feature_map, CandidateMap):

@@ -11,20 +11,20 @@ vector, and a candidate costs one dot product however many there are.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import scipy.sparse
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, effective_n_jobs
 from sklearn.svm import LinearSVC
 
 from structlearn.errors import ArgumentError, ShapeError
 from structlearn.reranking.combine import Weights, choose, tune
 from structlearn.reranking.features import CandidateFeatures
-from structlearn.reranking.hinge import batched_hinge
 from structlearn.reranking.lists import NBest
 from structlearn.reranking.matches import corpus_scores
 from structlearn.reranking.preference import Array, BaseKernel, preference_gram, train_preferences
+from structlearn.reranking.waiting import interruptible
 from structlearn.trees import Tree
 
 _Places = np.ndarray[Any, np.dtype[np.int64]]
@@ -39,8 +39,6 @@ class VotingReranker:
         slices: how many SVMs; slice j pairs the best candidate with the j-th ``width`` of the others.
         width: other candidates of a list in one slice; wide slices cost time and optimise more at once.
         C: box of every sample; a pair and its mirror are two samples.
-        solver: of the linear mode: "liblinear", or "hinge", subgradient steps on all slices at once by torch.
-        device: where "hinge" runs.
         beta, gamma: β and γ where no development lists are given.
         tol: tolerance of the solver.
         max_iter: passes after which LIBLINEAR gives up.
@@ -61,8 +59,6 @@ class VotingReranker:
         slices: int = 10,
         width: int = 1,
         C: float = 1.0,
-        solver: Literal["liblinear", "hinge"] = "liblinear",
-        device: str = "cpu",
         beta: float = 0.0,
         gamma: float = 0.0,
         tol: float = 1e-3,
@@ -76,11 +72,9 @@ class VotingReranker:
             raise ArgumentError("slices, width", "integers >= 1", got, "a slice is one pair of every list, or more")
         if not C > 0:
             raise ArgumentError("C", "a number > 0", C, "smaller C regularises more")
-        if solver not in ("liblinear", "hinge"):
-            raise ArgumentError("solver", "'liblinear' or 'hinge'", repr(solver), "see the class")
         self.features = features or CandidateFeatures()
         self.kernel = kernel
-        self.slices, self.width, self.C, self.solver, self.device = slices, width, C, solver, device
+        self.slices, self.width, self.C = slices, width, C
         self.beta, self.gamma, self.tol, self.max_iter, self.n_jobs = beta, gamma, tol, max_iter, n_jobs
 
     def fit(self, lists: Sequence[NBest], development: Sequence[NBest] | None = None) -> VotingReranker:
@@ -101,12 +95,12 @@ class VotingReranker:
     def _fit_linear(self, kept: Sequence[NBest]) -> None:
         rows, offsets = self.features.fit_transform(kept)
         pairs = [rows[best] - rows[other] for best, other in self._pairs(offsets)]
-        if self.solver == "hinge":
-            self.weights_ = batched_hinge(pairs, 2 * self.C, device=self.device)
-        else:
-            jobs = (delayed(_liblinear)(differences, self.C, self.tol, self.max_iter) for differences in pairs)
-            # LIBLINEAR draws from one generator a process: threads would make each other's results depend on timing.
-            self.weights_ = np.stack(Parallel(n_jobs=self.n_jobs, prefer="processes")(jobs))
+        jobs = (delayed(_liblinear)(differences, self.C, self.tol, self.max_iter) for differences in pairs)
+        # LIBLINEAR draws from one generator a process: threads would make each other's results depend on timing.
+        trainer = Parallel(n_jobs=self.n_jobs, prefer="processes")
+        # Processes are ended by joblib, which only the thread that started them can tell.
+        alone = effective_n_jobs(self.n_jobs) == 1
+        self.weights_ = np.stack(interruptible(lambda: trainer(jobs)) if alone else trainer(jobs))
         self.coef_ = self.weights_.sum(axis=0)
 
     def _pairs(self, offsets: _Places) -> list[tuple[_Places, _Places]]:
@@ -129,7 +123,8 @@ class VotingReranker:
             gram = preference_gram(kernel(a, a), between, between.T, kernel(b, b))
             return train_preferences(gram, self.C, tol=self.tol)
 
-        trained = Parallel(n_jobs=self.n_jobs, prefer="threads")(delayed(train)(*pair) for pair in slices)
+        trainer = Parallel(n_jobs=self.n_jobs, prefer="threads")
+        trained = interruptible(lambda: trainer(delayed(train)(*pair) for pair in slices))
         coefficients = np.zeros((len(trained), len(trees)))
         for row, (c, _), (best, other) in zip(coefficients, trained, slices, strict=True):
             np.add.at(row, best, c)

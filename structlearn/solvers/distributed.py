@@ -6,6 +6,8 @@ small dual is solved by every process from equal numbers, so that all have the s
 
 from __future__ import annotations
 
+import time
+
 import torch
 import torch.distributed as dist
 from torch import Tensor
@@ -19,6 +21,8 @@ from structlearn.solvers.solver import Limits
 
 class DistributedOneSlack(OneSlack):
     """:class:`OneSlack` whose sums run over all processes of the default group."""
+
+    alone = False
 
     def __init__(self, problem: Problem, limits: Limits, *, qp: str = "auto", cache: int = 5) -> None:
         if not dist.is_initialized():
@@ -37,7 +41,8 @@ class DistributedOneSlack(OneSlack):
 
     def _reduce(self, x: Tensor) -> Tensor:
         try:
-            dist.all_reduce(x)
+            work = dist.all_reduce(x, async_op=True)
+            _await(work)
         except RuntimeError as error:
             raise ProcessError(
                 "distributed", "an answer from every process", str(error).splitlines()[0], "a process died; start again"
@@ -53,3 +58,12 @@ class DistributedOneSlack(OneSlack):
         # Limits of time must end all processes in the same round.
         self.seconds = float(self._reduce(torch.tensor([self.seconds], dtype=torch.float64))[0]) / dist.get_world_size()
         return row
+
+
+def _await(work: dist.Work) -> None:
+    """Waits where Ctrl-C is noticed, which it is not inside the library: another process may never answer."""
+    pause = 0.0
+    while not work.is_completed():
+        time.sleep(pause)
+        pause = min(pause + 1e-5, 1e-2)
+    work.wait()

@@ -52,6 +52,8 @@ SMALLEST_SHARE = 1e-15
 class Solver(ABC):
     """A round asks the oracle and improves the dual; ``best`` is the w with the lowest primal so far."""
 
+    alone = True  # whether no other process waits for this one
+
     _scalars: tuple[str, ...] = (
         "primal", "dual", "violation", "rounds", "calls", "oracle_seconds", "qp_seconds", "added",
         "largest_cost", "largest_norm", "exact", "risk", "mean_slack", "seconds", "threshold", "stopped",

@@ -51,13 +51,15 @@ def train(
 ) -> History:
     """Rounds until the solver's limits are met; the history, whose last row says how it ended.
 
-    With a ``checkpoint`` that exists, goes on from there. Ctrl-C ends training after the last whole round.
+    With a ``checkpoint`` that exists, goes on from there. Ctrl-C ends training with the model of the last whole round;
+    where there is none, or other processes wait for this one, KeyboardInterrupt goes on.
     """
     limits = solver.limits
     mark = checkpoints.fingerprint(solver.problem, solver) if checkpoint is not None else ""
     history = History()
     if checkpoint is not None and Path(checkpoint).exists():
         history = checkpoints.restore(checkpoint, solver, mark)
+    best = solver.best if history.rows else None
     shown: AbstractContextManager[Any] = _Bar() if verbose else nullcontext()
     with shown as bar:
         try:
@@ -69,6 +71,7 @@ def train(
                     _stop(history, f"max_seconds={limits.max_seconds:g} reached")
                     break
                 row = solver.round()
+                best = solver.best
                 history.rows.append(row)
                 if bar is not None:
                     bar.show(row)
@@ -77,19 +80,31 @@ def train(
                 if callback is not None:
                     callback(row)
         except KeyboardInterrupt:
-            if not history.rows:
-                raise
-            _stop(history, "interrupted")
+            again = _how_to_resume(checkpoint)
+            if best is None or solver.alone is False:
+                raise KeyboardInterrupt(f"StructuredSVM was interrupted in round {len(history) + 1}; {again}") from None
+            # The round that was cut short may have found a better one, which its certificate does not know.
+            solver.best = best
+            _stop(history, f"interrupted after round {len(history)}; {again}")
     last = history.rows[-1]
+    limited = last.status.endswith("reached")
     if not last.converged:
         warnings.warn(
             f"StructuredSVM stopped with a relative gap of {last.relative_gap:.2e} and a violation of "
-            f"{last.violation:.2e}: {last.status}; raise the limit, or eps or gap",
+            f"{last.violation:.2e}: {last.status}" + ("; raise the limit, or eps or gap" if limited else ""),
             ConvergenceWarning,
             stacklevel=3,
         )
     assert not math.isnan(last.primal)
     return history
+
+
+def _how_to_resume(checkpoint: str | Path | None) -> str:
+    if checkpoint is None:
+        return "with checkpoint=FILE, fit would go on from the last round written there"
+    if Path(checkpoint).exists():
+        return f"fit again with the same arguments to go on from {checkpoint}"
+    return f"{checkpoint} was not written yet: fit starts again"
 
 
 def _stop(history: History, status: str) -> None:
