@@ -285,7 +285,9 @@ def check(case: Case, whole: Whole, got: Any) -> str | None:
         xi = whole.slacks(w)
         allowed = {
             "linear": model.C * model.eps,
-            "quadratic": model.C * model.eps * (max(float(xi.mean()), 1.0 if model.solver == "one_slack" else 0.0) + 0.5 * model.eps),
+            "quadratic": model.C
+            * model.eps
+            * (max(float(xi.mean()), 1.0 if model.solver == "one_slack" else 0.0) + 0.5 * model.eps),
             "hard": primal * (1 - (1 - model.eps) ** 2),
         }[model.penalty]
     if not gap <= allowed + room:
@@ -310,7 +312,9 @@ def main(first: int, last: int) -> None:
         counts["slow"] += outcome.seconds > 3
         if outcome.wrong or not outcome.converged or outcome.seconds > 3:
             word = outcome.wrong or "open"
-            print(f"{word} | {outcome.status} | {outcome.rounds} rounds {outcome.seconds:.1f} s | {case.name}", flush=True)
+            print(
+                f"{word} | {outcome.status} | {outcome.rounds} rounds {outcome.seconds:.1f} s | {case.name}", flush=True
+            )
     print(counts, flush=True)
 
 

@@ -51,7 +51,9 @@ def active_set(
         if flat:
             step = left
         step = step - rows.T @ (rows @ step)  # rounding, which a long step would multiply
-        length, place, filled = _longest(z[at], step, unit[at], group[at], box - held(), full, math.inf if flat else 1.0)
+        length, place, filled = _longest(
+            z[at], step, unit[at], group[at], box - held(), full, math.inf if flat else 1.0
+        )
         if math.isinf(length):
             ray = torch.zeros(m, dtype=torch.float64)
             ray[at] = (step * unit[at]).clamp(min=0.0)

@@ -37,6 +37,8 @@ PASSES = 10
 HARD_PASSES = 2000
 # A call of the kernel makes so many: Ctrl-C is noticed between calls. Every fourth pass visits all blocks.
 PASSES_AT_ONCE = 4
+# Constraints with a smaller share in a contradiction, against the largest, are rounding.
+NAMED_SHARE = 1e-3
 # Numbers in the planes of S, written out, from which on its Gram matrix is not worth making.
 SMALL_ENTRIES = 1 << 22
 
@@ -138,7 +140,7 @@ class NSlack(Solver):
                 passes=min(PASSES_AT_ONCE, passes - done),
             )  # fmt: skip
             if made < 0:
-                self._inseparable(self.set.squares() <= 0)
+                self._inseparable((self.set.squares() <= 0).double())
             if made < PASSES_AT_ONCE:
                 break
         # A slope was measured when its block was visited; later visits moved w.
@@ -172,7 +174,7 @@ class NSlack(Solver):
         if not solution.bounded:
             ray = torch.zeros(len(self.set), dtype=torch.float64)
             ray[order] = solution.alpha
-            self._inseparable(ray > 0)
+            self._inseparable(ray)
         self.set.alpha.view[order] = solution.alpha
         self.inner = solution.excess
 
@@ -182,16 +184,17 @@ class NSlack(Solver):
             return
         total = float(self.set.alpha.view @ self.set.b.view)
         if total > 0 and float(self.w @ self.score) <= (LEAST_MARGIN * total * max(self.largest_norm, 1e-300)) ** 2:
-            self._inseparable(self.set.alpha.view > 0)
+            self._inseparable(self.set.alpha.view)
 
-    def _inseparable(self, used: Tensor) -> None:
-        """The planes ``used`` have a sum with positive weights that is 0, which a w would have to bring above 0."""
+    def _inseparable(self, ray: Tensor) -> None:
+        """sum ray a is 0 for some ray >= 0, while a w would have to bring <w, sum ray a> to sum ray b > 0."""
+        used = ray > NAMED_SHARE * ray.max()
         examples = self.set.block.view[used].unique().tolist()
         named = ", ".join(map(str, examples[:8])) + (", ..." if len(examples) > 8 else "")
         raise InfeasibleError(
             "penalty",
             "data that some w separates, for penalty='hard'",
-            f"constraints that contradict each other (a positive combination of {int(used.sum())} of them has norm 0) "
+            f"constraints that contradict each other (a positive combination of {int(used.sum())} adds up to 0) "
             f"in examples {named}",
             "allow violations with penalty='linear' or 'quadratic', or correct these examples",
         )

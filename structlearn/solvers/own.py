@@ -104,7 +104,9 @@ class OwnProblem(Problem):
         allowed = delta in (0.0, 1.0) if self.space.binary else 0.0 <= delta < math.inf
         if not allowed:
             expected = "0 or 1, as binary = True says" if self.space.binary else "a finite number >= 0"
-            raise ArgumentError("cost", expected, f"{delta} in example {i}", f"correct {type(self.space).__name__}.cost")
+            raise ArgumentError(
+                "cost", expected, f"{delta} in example {i}", f"correct {type(self.space).__name__}.cost"
+            )
         return torch.tensor(float(delta > 0) if self.formulation.plain_mistakes else delta, dtype=torch.float64)
 
     def differences(self, found: Found) -> Terms:
