@@ -328,7 +328,7 @@ def test_an_opaque_cost_raises_and_names_the_alternatives() -> None:
     with pytest.raises(InferenceError, match="recursion"):
         sl.most_violated(chain, gold, sl.costs.ZeroOne(), inference="recursion")
     irrational = sl.costs.Hamming(position_weight=torch.tensor([3.0, 2.0, 1.7]).sqrt())
-    with pytest.raises(InferenceError, match="multiples of one unit.*inference='search'.*takes any weights"):
+    with pytest.raises(InferenceError, match=r"multiples of one unit.*inference='search'.*takes any weights"):
         sl.most_violated(chain, gold, irrational, rescaling="slack")
 
 
@@ -404,3 +404,25 @@ def test_gold_outside_the_space(loss: Any, backend: str) -> None:
         loss(chain.replace(transition=forbidden), torch.tensor([[0, 1, 3], [1, 2, 0]]))
     with pytest.raises(ShapeError, match=r"y|gold"):
         loss(chain, torch.zeros(2, 4, dtype=torch.int64))
+
+
+@pytest.mark.parametrize("backend", ["cpu", "reference"])
+@pytest.mark.parametrize("inference", ["exact", "search"])
+@pytest.mark.parametrize("cost", [sl.costs.Hamming(), sl.costs.F1(), sl.costs.ZeroOne()], ids=repr)
+@pytest.mark.parametrize("shape", [(0, 3), (0, 0), (2, 0), (2, 3)])
+def test_no_examples_and_empty_outputs_cost_nothing(shape: Any, cost: Any, inference: Any, backend: Any) -> None:
+    """(2, 3) has lengths of 0 and a padded gold full of junk."""
+    b, n = shape
+    gold = torch.full((b, n), 77)
+    for rescaling, squared in FORMS:
+        for reduction in ("mean", "sum", "none"):
+            unary = torch.full((b, n, 2), torch.nan, requires_grad=True)
+            chain = sl.LinearChain(unary, torch.zeros(2, 2), lengths=torch.zeros(b, dtype=torch.int64), backend=backend)
+            options: Any = {"rescaling": rescaling, "squared": squared, "inference": inference, "reduction": reduction}
+            loss = sl.StructuredHinge(cost, **options)(chain, gold)
+            assert loss.shape == ((b,) if reduction == "none" else ())
+            assert not loss.any()
+            (grad,) = torch.autograd.grad(loss.sum(), unary, allow_unused=True, materialize_grads=True)
+            assert not grad.any()
+    for other in (sl.CRFLoss(), sl.PerceptronLoss(), sl.SoftmaxMargin(sl.costs.Hamming())):
+        assert float(other(chain, gold).detach()) == 0.0

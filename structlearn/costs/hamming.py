@@ -64,19 +64,19 @@ class Hamming(Cost):
         return weight
 
     def multiples(self, structure: Structure, gold: Any) -> tuple[Tensor, Tensor] | None:
-        """What a mistake costs at each position in units, int64 (B, N) or (B, N, C), and the unit of each instance (B,).
+        """What a mistake costs at each position in units, int64 (B, N) or (B, N, C), and each instance's unit (B,).
 
         None where the weights are no multiples of one unit.
         """
         labels, mask, classes, dtype = structure.positions(gold)
-        given = (self.label_weight, self._label_multiples), (self.position_weight, self._position_multiples)
-        if any(weight is not None and whole is None for weight, whole in given):
+        of_label, of_position = self._label_multiples, self._position_multiples
+        if (self._label is not None and of_label is None) or (self._position is not None and of_position is None):
             return None
-        wholes = (None if whole is None else whole.whole for _, whole in given)
-        steps = _products(*wholes, labels, mask, classes, torch.int64)
+        wholes = [None if made is None else made.whole for made in (of_label, of_position)]
+        steps = _products(wholes[0], wholes[1], labels, mask, classes, torch.int64)
         unit = torch.ones(len(mask), dtype=dtype, device=mask.device)
-        for _, whole in given:
-            unit = unit if whole is None else unit * whole.unit
+        for made in (of_label, of_position):
+            unit = unit if made is None else unit * made.unit
         return steps, unit / structure.position_counts(mask).clamp(min=1) if self.normalize else unit
 
     def discount(self, structure: Structure, gold: Any) -> Tensor | None:

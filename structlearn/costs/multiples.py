@@ -1,7 +1,7 @@
 """Weights as whole multiples of one unit, so that sums of them can be counted.
 
-Given to the last digit of their dtype, weights are whole multiples of 1/q (0.3, 0.5 and 1.7 of 1/10) or of a q-th part of
-the smallest of them (pi, 2 pi and 3 pi of pi), for a small q; or they are not, and sums of them cannot be counted.
+Given to the last digit of their dtype, weights are whole multiples of 1/q (0.3, 0.5 and 1.7 of 1/10) or of a q-th part
+of the smallest of them (pi, 2 pi and 3 pi of pi), for a small q; or they are not, and sums of them cannot be counted.
 """
 
 from __future__ import annotations

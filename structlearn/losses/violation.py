@@ -108,6 +108,8 @@ def find(
 ) -> tuple[Any, Tensor]:
     """The most violated output and where it is proven so, (B,)."""
     proven = torch.ones_like(gold_score, dtype=torch.bool)
+    if gold_score.shape[0] == 0:
+        return structure.padded(gold), proven
     if inference == "recursion":
         return recursion.heuristic(structure, gold, cost, gold_score, rescaling, squared), ~proven
     if (listed := cost.enumerated(structure, gold)) is not None:
@@ -137,8 +139,8 @@ def find(
         "one that decomposes for inference='exact'",
         f"{cost!r}, which does not for {type(structure).__name__} with rescaling={rescaling!r}, squared={squared}",
         "define additive() (margin rescaling, lambda-search) or counted() on it; give Hamming weights that are small "
-        "multiples of one unit, such as 1, 2 or 0.3, 1.5; or pass inference='search' where it is additive: it takes any "
-        "weights and says for each instance whether its bound proves the answer",
+        "multiples of one unit, such as 1, 2 or 0.3, 1.5; or pass inference='search' where it is additive: it takes "
+        "any weights and says for each instance whether its bound proves the answer",
     )
 
 

@@ -42,11 +42,11 @@ class OutputSpace(ABC):
         """argmax_y <w, Psi(x, y)>, and with ``gold`` argmax_y <w, Psi(x, y)> + Delta(gold, y); w is (d,)."""
 
     def most_violated(self, w: Tensor, x: Any, gold: Any, rescaling: str | None, squared: bool) -> Any:
-        """argmax_y H(y), gold included, with H(y) = f + d ("margin") or f (1 + d) ("slack"), d = <w, Psi(y) - Psi(gold)>.
+        """argmax_y H(y), gold included: H(y) = f + d ("margin") or f (1 + d) ("slack"), d = <w, Psi(y) - Psi(gold)>.
 
-        f is Delta(gold, y), its root if ``squared``; with rescaling=None, H(y) = 1 + d where Delta(gold, y) > 0, else 0:
-        what costs nothing is no mistake. The default serves margin rescaling with the linear penalty, and everything if
-        the space is ``binary``; override it for the others.
+        f is Delta(gold, y), its root if ``squared``; with rescaling=None, H(y) = 1 + d where Delta(gold, y) > 0, and 0
+        elsewhere: what costs nothing is no mistake. The default serves margin rescaling with the linear penalty, and
+        everything if the space is ``binary``; override it for the others.
         """
         if not self.binary and (rescaling != "margin" or squared):
             raise ArgumentError(

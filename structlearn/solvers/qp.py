@@ -125,7 +125,7 @@ def check_method(method: str) -> None:
 
 
 def solve(qp: DualQP, method: str = "auto", *, start: Tensor | None = None, tolerance: float = 1e-6) -> Solution:
-    """A solution with every slope within ``tolerance`` of optimal (gap <= tolerance * box * groups), if one is reached."""
+    """A solution whose excess is at most ``tolerance`` (gap <= tolerance * box * groups), if one is reached."""
     check_method(method)
     began = time.perf_counter()
     if len(qp.b) == 0:
