@@ -5,8 +5,8 @@
 Variables are free (alpha > 0) or fixed at 0, groups are full (sum = box) or not. A step goes to the optimum over the
 free variables with full groups kept full, or as far as alpha >= 0 and the box allow; what stops it becomes fixed or
 full. At that optimum, the full group with the most negative multiplier is released, or the fixed variable with the
-largest slope is freed. Where J has no curvature along a direction that ascends, the step is as long as the constraints allow;
-if none limits it, the dual is unbounded and the direction proves it.
+largest slope is freed. Where J has no curvature along a direction that ascends, the step is as long as the constraints
+allow; if none limits it, the dual is unbounded and the direction proves it.
 """
 
 from __future__ import annotations
