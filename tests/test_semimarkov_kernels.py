@@ -140,6 +140,7 @@ def samples(args: list[Any]) -> dict[str, tuple[Any, ...]]:
         "backward": (*args, values, scales, grad, "cpu"),
         "second": (*quiet, grad.detach(), *directions),
         "entropy": tuple(args),
+        "entropy_backward": (*quiet, grad.detach()),
         "kbest": (*quiet, 3, "cpu"),
         "sample": (*quiet, torch.rand((2, B, N, 2), dtype=torch.float64), "cpu"),
         "best_by_count": (*quiet, *steps, 5, table, table.exp(), "cpu"),

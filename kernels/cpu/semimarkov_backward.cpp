@@ -18,7 +18,7 @@ struct Backward {
   const SemiState<T> state;
   const T* grad;
   T *d_segments, *d_transition;
-  ScaledMatrix<T> matrix;
+  SemiMatrix<T> matrix;
   Panels<T> panels;  // E transposed: panels of labels before
 
   Backward(const SemiArgs& args, T* values, double* scales, const T* grad_, T* d_segments_, T* d_transition_)
@@ -35,8 +35,8 @@ struct Backward {
     Buffer<T> q;  // the last `ring` positions of every row
     Buffer<T> r, f, h;
     OuterSum<T> pairs;
-    ScaledMatrix<T> own;
-    SemiLogRow<T, false> careful;
+    SemiMatrix<T> own;
+    SemiLogRow<T, Along::kNothing> careful;
   };
 
   struct Row {
@@ -48,13 +48,14 @@ struct Backward {
   T* slot(T* of, int64_t t) const { return of + (t & (ring - 1)) * Cp; }
 
   // The gradient of the segments that start at t, and r_t.
-  void start(Row& row, int64_t t, const T* m, Scratch& s) const {
+  void start(Row& row, int64_t t, const SemiMatrix<T>* matrix, Scratch& s) const {
+    const double from = row.scale[t] + (matrix ? matrix->whole : 0.0);
     T* out = d_segments + (row.b * N + t) * W * C;
     const int64_t widths = row.scale[t] == kNegInf<double> ? 0 : semi.widths(t, row.n);
     const T* v = state.v(row.b, t);
     Vec<T> fraction;
     for (int64_t c = 0; c < C; c += kLanes<T>) {
-      store(s.h.data + c, take_exponents<T>(load_row(v, c, C, T(0)), m ? load(m + c) : Vec<T>{}, &fraction));
+      store(s.h.data + c, take_exponents<T>(load_row(v, c, C, T(0)), matrix ? load(matrix->height.data + c) : Vec<T>{}, &fraction));
       store(s.f.data + c, fraction);
       store(row.r + c, Vec<T>{});
     }
@@ -63,9 +64,9 @@ struct Backward {
         std::fill_n(out + w * C, C, T(0));
         continue;
       }
-      const T offset = T(row.scale[t] - row.scale[t + w + 1]), *segments = semi.segments(row.b, t, w), *q = slot(row.q, t + w + 1);
+      const T offset = T(from - row.scale[t + w + 1]), *segments = semi.segments(row.b, t, w), *q = slot(row.q, t + w + 1);
       for (int64_t c = 0; c < C; c += kLanes<T>) {
-        const Vec<T> x = load_row(segments, c, C, kNegInf<T>) + (load(s.h.data + c) + offset);
+        const Vec<T> x = (load_row(segments, c, C, kNegInf<T>) + offset) + load(s.h.data + c);
         const Vec<T> p = load(s.f.data + c) * exp_allowed<T>(x) * load(q + c);
         store(row.r + c, load(row.r + c) + p);
         store_row(out + w * C, c, C, p * grad[row.b]);
@@ -83,7 +84,7 @@ struct Backward {
     const T* from[kRows];
     for (int64_t t = count ? rows[0].n - 1 : -1; t >= 0; --t) {
       while (active < count && rows[active].n > t) ++active;
-      for (int r = 0; r < active; ++r) start(rows[r], t, t ? matrix.column_max.data : nullptr, s), from[r] = rows[r].r;
+      for (int r = 0; r < active; ++r) start(rows[r], t, t ? &matrix : nullptr, s), from[r] = rows[r].r;
       if (t == 0) break;
       step<SumProduct, T>(active, from, panels, [&](int r, int64_t p, Vec<T> sum) { store(slot(rows[r].q, t) + p, sum); });
       for (int r = 0; r < active; ++r) {
@@ -96,7 +97,7 @@ struct Backward {
   void own_row(Row& row, Scratch& s) const {
     for (int64_t t = row.n - 1; t >= 0; --t) {
       if (t) s.own.set(semi.transition(row.b, t), C);
-      start(row, t, t ? s.own.column_max.data : nullptr, s);
+      start(row, t, t ? &s.own : nullptr, s);
       if (t == 0) return;
       T *out = d_transition + (row.b * (N - 1) + t - 1) * C * C, *q = slot(row.q, t);
       const T* a = state.a(row.b, t);
@@ -126,7 +127,7 @@ struct Backward {
       }
       rows[count] = {b, n, scale, s.q.data + count * ring * Cp, s.r.data + count * Cp};
       T* last = slot(rows[count].q, n);
-      for (int64_t c = 0; c < Cp; ++c) last[c] = c < C ? T(1) : T(0);
+      for (int64_t c = 0; c < Cp; ++c) last[c] = c < C ? T(scale[N + 1]) : T(0);
       std::fill(d_segments + (b * N + n) * W * C, d_segments + (b + 1) * N * W * C, T(0));
       if (!semi.shared()) std::fill(d_transition + (b * (N - 1) + n - 1) * C * C, d_transition + (b + 1) * (N - 1) * C * C, T(0));
       ++count;

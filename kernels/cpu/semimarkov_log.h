@@ -1,4 +1,4 @@
-// One sequence in log space, with every sum taken relative to its own maximum, and optionally the
+// One sequence in log space and in double, with every sum taken relative to its own maximum, and optionally the
 // derivative of everything along a direction v in the space of potentials:
 //   b_t[c] = log sum_p exp(a_t[p] + T[p][c]),          b'_t[c] = sum_p q(p|c) (a'_t[p] + v_T[p][c])
 //   a_t[c] = log sum_w exp(b_{t-w-1}[c] + s[w][c]),    a'_t[c] = sum_w q(w|c) (b'_{t-w-1}[c] + v_s[w][c])
@@ -7,10 +7,12 @@
 //   P[t][w][c] = D_{t+w+1}[c] exp(b_t[c] + s[t][w][c] - a_{t+w+1}[c]),   G_t[c] = sum_w P[t][w][c]
 //   P[t][p][c] = G_t[c] exp(a_t[p] + T[p][c] - b_t[c]),                  D_t[p] = sum_c P[t][p][c]
 // and the same with the product rule for P'. The exponentials are at most 1 and sum to 1, so nothing
-// drifts with the length. a_t and b_t are kept relative to the largest a_t (a', b' to the entry
-// there), the constants apart, in double. C^2 exponentials a position, about 20 times the scaled product.
+// drifts with the length. a_t and b_t are kept relative to whole numbers near their largest entry: such numbers add up
+// exactly, and what is left of a large potential after one of them is exact, too. With v = log q, the sum of v over an
+// output is log p(y), hence -along the entropy. C^2 exponentials a position, about 40 times the scaled product.
 #pragma once
-#include "semimarkov.h"
+#include "draw.h"
+#include "semimarkov_careful.h"
 
 namespace sl {
 
@@ -25,201 +27,223 @@ struct SemiGradient {      // where a row's derivatives go
   T* transition = nullptr;  // (N-1, C, C) of this row, or the (C, C) sum over rows if shared
 };
 
-template <class T, bool Tangent>
+template <class T, Along along>
 class SemiLogRow {
  public:
+  bool feasible = true;
   double log_z = 0;
-  double along = 0;  // d log_z along the direction
+  double slope = 0;  // d log_z along the direction
 
-  // Forward pass; enough for log_z and along.
-  void forward(const Semi<T>& semi, int64_t b, const SemiDirection<T>& v = {}) {
-    C_ = semi.C, Cp_ = semi.Cp, W_ = semi.W, n_ = semi.length(b), row_ = b, v_ = v;
-    log_z = along = 0;
+  // Forward pass; enough for log_z and slope.
+  void forward(const Semi<T>& whole, int64_t b, const SemiDirection<T>& v = {}) {
+    careful_.set(whole, b);
+    const Semi<double>& semi = careful_.semi();
+    C_ = semi.C, Cp_ = semi.Cp, W_ = semi.W, n_ = semi.N, row_ = b, v_ = v, unit_ = careful_.unit;
+    log_z = slope = 0, feasible = true;
     if (n_ == 0) return;
-    for (Buffer<T>* x : {&a_, &b_}) x->resize((n_ + 1) * Cp_);
-    for (Buffer<T>* x : {&da_, &db_}) x->resize(Tangent ? (n_ + 1) * Cp_ : 0);
-    constant_.assign(n_ + 1, kNegInf<double>), dconstant_.assign(n_ + 1, 0.0);
-    constant_[0] = 0;
-    for (int64_t c = 0; c < Cp_; ++c) {
-      at(b_, 0)[c] = c < C_ ? T(0) : kNegInf<T>;
-      if (Tangent) at(db_, 0)[c] = 0;
+    for (Buffer<double>* x : {&a_, &b_}) x->resize((n_ + 1) * Cp_), std::fill_n(x->data, (n_ + 1) * Cp_, kNegInf<double>);
+    for (Buffer<double>* x : {&da_, &db_}) x->resize(kTangent ? (n_ + 1) * Cp_ : 0), std::fill_n(x->data, kTangent ? (n_ + 1) * Cp_ : 0, 0.0);
+    ends_.assign(n_ + 1, kNegInf<double>), starts_ = ends_;
+    starts_[0] = 0;
+    std::fill_n(at(b_, 0), C_, 0.0);
+    for (int64_t t = 1; t <= n_; ++t)
+      if (end_step(whole, semi, t) && t < n_) label_step(whole, semi, t);
+    feasible = ends(n_);
+    if (!feasible) {
+      log_z = kNegInf<double>;
+      return;
     }
-    for (int64_t t = 1; t <= n_; ++t) {
-      if (end_step(semi, t) && t < n_) label_step(semi, t);
-    }
-    log_z = constant_[n_], along = dconstant_[n_];
-    if (log_z == kNegInf<double>) return;
-    double sum = 0, mean = 0;
+    double sum = 0;
+    last_.resize(C_);
+    for (int64_t c = 0; c < C_; ++c) sum += last_[c] = std::exp(at(a_, n_)[c] * unit_);
     for (int64_t c = 0; c < C_; ++c) {
-      const double e = std::exp(double(at(a_, n_)[c]));
-      sum += e;
-      if (Tangent) mean += e > 0 ? e * at(da_, n_)[c] : 0;
+      last_[c] /= sum;
+      if (kTangent && last_[c] > 0) slope += last_[c] * last_slope(c);
     }
-    log_z += std::log(sum), along += mean / sum;
+    log_z = saturated<double>((long double)(ends_[n_]) * unit_ + std::log(sum));
   }
 
-  // Backward pass after forward: adds weight * P (or, with Tangent, weight * P') to the gradient of a
+  // Backward pass after forward: adds weight * P (or, with a direction, weight * P') to the gradient of a
   // shared transition and overwrites those of this row, padding included.
-  void backward(const Semi<T>& semi, T weight, const SemiGradient<T>& out) {
-    const int64_t N = semi.N, steps = std::max<int64_t>(N - 1, 0);
-    const bool alive = n_ > 0 && log_z > kNegInf<double>;
-    std::fill(out.segments + (alive ? n_ : 0) * W_ * C_, out.segments + N * W_ * C_, T(0));
-    if (!semi.shared()) std::fill(out.transition + (alive ? n_ - 1 : 0) * C_ * C_, out.transition + steps * C_ * C_, T(0));
-    if (!alive) return;
-    d_.resize((n_ + 1) * Cp_), dd_.resize((n_ + 1) * Cp_), g_.resize(Cp_), dg_.resize(Cp_);
-    std::fill_n(d_.data, (n_ + 1) * Cp_, T(0));
-    std::fill_n(dd_.data, (n_ + 1) * Cp_, T(0));
-    const double top = log_z - constant_[n_], dtop = along - dconstant_[n_];
+  void backward(const Semi<T>& whole, T weight, const SemiGradient<T>& out) {
+    const int64_t N = whole.N, W = whole.W, steps = std::max<int64_t>(N - 1, 0), used = n_ > 0 && feasible ? n_ : 0;
+    std::fill(out.segments + used * W * C_, out.segments + N * W * C_, T(0));
+    if (!whole.shared()) std::fill(out.transition + std::max<int64_t>(used - 1, 0) * C_ * C_, out.transition + steps * C_ * C_, T(0));
+    if (!used) return;
+    const Semi<double>& semi = careful_.semi();
+    for (Buffer<double>* x : {&d_, &dd_}) x->resize((n_ + 1) * Cp_), std::fill_n(x->data, (n_ + 1) * Cp_, 0.0);
+    g_.resize(Cp_), dg_.resize(Cp_);
+    if (whole.shared()) pairs_.assign(C_ * C_, 0.0);
     for (int64_t c = 0; c < C_; ++c) {
-      const double p = std::exp(at(a_, n_)[c] - top);
-      at(d_, n_)[c] = T(p);
-      if (Tangent) at(dd_, n_)[c] = p > 0 ? T(p * (at(da_, n_)[c] - dtop)) : T(0);
+      at(d_, n_)[c] = last_[c];
+      if (kTangent && last_[c] > 0) at(dd_, n_)[c] = last_[c] * (last_slope(c) - slope);
     }
     for (int64_t t = n_ - 1; t >= 0; --t) {
-      start_gradient(semi, t, weight, out.segments + t * W_ * C_);
-      if (t) label_gradient(semi, t, weight, semi.shared() ? out.transition : out.transition + (t - 1) * C_ * C_);
+      start_gradient(whole, semi, t, weight, out.segments + t * W * C_);
+      if (t) label_gradient(whole, semi, t, weight, whole.shared() ? nullptr : out.transition + (t - 1) * C_ * C_);
     }
+    for (int64_t i = 0; whole.shared() && i < C_ * C_; ++i) out.transition[i] += T(pairs_[i] * weight);
   }
 
-  bool alive(int64_t t) const { return constant_[t] > kNegInf<double>; }
-  const T* ending(int64_t t) const { return a_.data + t * Cp_; }
-  // b_t + s - a_end up to the constants: what a segment [t, end) of label c weighs among those that end there.
-  T weight(const Semi<T>& semi, int64_t t, int64_t end, int64_t c) const {
-    return b_.data[t * Cp_ + c] + T(double(semi.segments(row_, t, end - t - 1)[c]) + constant_[t] - constant_[end]);
+  // Draws of the last label before t, given the label of the segment that starts there (-1: none does), and of the width
+  // of a segment labelled c that ends before t.
+  int64_t draw_label(int64_t t, int64_t next, double uniform) {
+    const Semi<double>& semi = careful_.semi();
+    return draw_by(C_, uniform, [&](int64_t p) { return at(a_, t)[p] + (next < 0 ? 0.0 : semi.transition(0, t)[p * C_ + next]); });
+  }
+  int64_t draw_width(int64_t t, int64_t c, double uniform) {
+    const Semi<double>& semi = careful_.semi();
+    return draw_by(std::min(W_, t), uniform, [&](int64_t w) {
+      const int64_t s = t - w - 1;
+      return begins(s) ? (semi.segments(0, s, w)[c] + (starts_[s] - ends_[t])) + at(b_, s)[c] : kNegInf<double>;
+    });
   }
 
  private:
-  T* at(Buffer<T>& x, int64_t t) const { return x.data + t * Cp_; }
-  const T* v_segments(const Semi<T>& semi, int64_t t, int64_t w) const { return v_.segments + ((row_ * semi.N + t) * W_ + w) * C_; }
-  const T* v_matrix(const Semi<T>& semi, int64_t t) const {
-    return semi.shared() ? v_.transition : v_.transition + (row_ * (semi.N - 1) + t - 1) * C_ * C_;
+  static constexpr bool kTangent = along != Along::kNothing;
+
+  double* at(Buffer<double>& x, int64_t t) const { return x.data + t * Cp_; }
+  bool ends(int64_t t) const { return ends_[t] > kNegInf<double>; }
+  bool begins(int64_t t) const { return starts_[t] > kNegInf<double>; }
+  double last_slope(int64_t c) { return at(da_, n_)[c] + (along == Along::kLogProbability ? std::log(last_[c]) : 0.0); }
+
+  template <class F>
+  int64_t draw_by(int64_t n, double uniform, F&& score) {
+    weight_.resize(n);
+    double top = kNegInf<double>;
+    for (int64_t i = 0; i < n; ++i) top = std::max(top, weight_[i] = score(i));
+    for (int64_t i = 0; i < n; ++i) weight_[i] = std::exp((weight_[i] - top) * unit_);
+    return draw(weight_.data(), n, uniform);
   }
 
-  // a_t from b before it; false if nothing can end before t.
-  bool end_step(const Semi<T>& semi, int64_t t) {
-    int64_t near = t - 1;  // the constant that the sums are relative to
-    while (near >= 0 && t - near <= W_ && !alive(near)) --near;
-    T best = kNegInf<T>;
-    if (near >= 0 && t - near <= W_)
-      for (int64_t c = 0; c < C_; c += kLanes<T>) {
-        Vec<T> top = splat<T>(kNegInf<T>), sum{}, mean{};
-        each_start(t, [&](int64_t s, int64_t w) { top = vmax(summand(semi, s, w, c, near), top); });
-        const Vec<T> shift = top > kNegInf<T> ? top : Vec<T>{};
-        each_start(t, [&](int64_t s, int64_t w) {
-          const Vec<T> e = vexp<T>(summand(semi, s, w, c, near) - shift);
-          sum += e;
-          if (Tangent) {
-            const Vec<T> d = load_row(v_segments(semi, s, w), c, C_, T(0)) + load(at(db_, s) + c) + T(dconstant_[s] - dconstant_[near]);
-            mean += e > T(0) ? e * d : Vec<T>{};
-          }
-        });
-        for (int64_t i = 0; i < kLanes<T>; ++i) {
-          const bool lives = c + i < C_ && sum[i] > 0;
-          at(a_, t)[c + i] = lives ? shift[i] + std::log(sum[i]) : kNegInf<T>;
-          if (Tangent) at(da_, t)[c + i] = lives ? mean[i] / sum[i] : T(0);
-        }
-        best = std::max(best, *std::max_element(at(a_, t) + c, at(a_, t) + c + kLanes<T>));
-      }
-    if (!(best > kNegInf<T>)) {
-      for (Buffer<T>* x : {&a_, &b_}) std::fill_n(at(*x, t), Cp_, kNegInf<T>);
-      if (Tangent)
-        for (Buffer<T>* x : {&da_, &db_}) std::fill_n(at(*x, t), Cp_, T(0));
-      return false;
-    }
-    const int64_t arg = std::max_element(at(a_, t), at(a_, t) + C_) - at(a_, t);
-    const T dbest = Tangent ? at(da_, t)[arg] : T(0);
-    for (int64_t c = 0; c < C_; ++c) {
-      at(a_, t)[c] -= best;
-      if (Tangent) at(da_, t)[c] -= dbest;
-    }
-    constant_[t] = constant_[near] + best, dconstant_[t] = dconstant_[near] + dbest;
-    return true;
+  // What the direction adds for a part, whose normalised summand is exp(x).
+  Vec<double> part(const T* v, int64_t c, Vec<double> x) const {
+    return along == Along::kLogProbability ? x : load_double(v, c, C_);
+  }
+  const T* v_segments(const Semi<T>& whole, int64_t t, int64_t w) const {
+    return along == Along::kDirection ? v_.segments + ((row_ * whole.N + t) * whole.W + w) * C_ : nullptr;
+  }
+  const T* v_matrix(const Semi<T>& whole, int64_t t, int64_t p) const {
+    if (along != Along::kDirection) return nullptr;
+    return v_.transition + (whole.shared() ? 0 : (row_ * (whole.N - 1) + t - 1) * C_ * C_) + p * C_;
   }
 
   template <class F>
   void each_start(int64_t t, F&& f) const {
     for (int64_t w = 0; w < std::min(W_, t); ++w)
-      if (alive(t - w - 1)) f(t - w - 1, w);
+      if (begins(t - w - 1)) f(t - w - 1, w);
+  }
+  // What a segment from s adds to a_t, relative to `to`.
+  Vec<double> segment(const Semi<double>& semi, int64_t s, int64_t w, int64_t c, double to) {
+    return (load_row(semi.segments(0, s, w), c, C_, kNegInf<double>) + (starts_[s] - to)) + load(at(b_, s) + c);
+  }
+  // What label p before t adds to b_t, relative to it.
+  Vec<double> pair(const double* matrix, int64_t t, int64_t p, int64_t c) {
+    return (load_row(matrix + p * C_, c, C_, kNegInf<double>) - (starts_[t] - ends_[t])) + at(a_, t)[p];
   }
 
-  Vec<T> summand(const Semi<T>& semi, int64_t s, int64_t w, int64_t c, int64_t near) {
-    return load_row(semi.segments(row_, s, w), c, C_, kNegInf<T>) + T(constant_[s] - constant_[near]) + load(at(b_, s) + c);
-  }
-
-  // b_t from a_t.
-  void label_step(const Semi<T>& semi, int64_t t) {
-    const T* m = semi.transition(row_, t);
-    const T* vm = Tangent ? v_matrix(semi, t) : nullptr;
-    for (int64_t c = 0; c < C_; c += kLanes<T>) {
-      Vec<T> top = splat<T>(kNegInf<T>), sum{}, mean{};
-      for (int64_t p = 0; p < C_; ++p) top = vmax(load_row(m + p * C_, c, C_, kNegInf<T>) + at(a_, t)[p], top);
-      const Vec<T> shift = top > kNegInf<T> ? top : Vec<T>{};
-      for (int64_t p = 0; p < C_; ++p) {
-        const Vec<T> e = vexp<T>(load_row(m + p * C_, c, C_, kNegInf<T>) + at(a_, t)[p] - shift);
-        sum += e;
-        if (Tangent) mean += e > T(0) ? e * (load_row(vm + p * C_, c, C_, T(0)) + at(da_, t)[p]) : Vec<T>{};
-      }
-      for (int64_t i = 0; i < kLanes<T>; ++i) {
-        const bool lives = c + i < C_ && sum[i] > 0;
-        at(b_, t)[c + i] = lives ? shift[i] + std::log(sum[i]) : kNegInf<T>;
-        if (Tangent) at(db_, t)[c + i] = lives ? mean[i] / sum[i] : T(0);
-      }
+  // Labels c.. of log sum_i exp(x_i) and of its derivative; each(f) calls f(x, direction of the part, derivative so far).
+  template <class Each>
+  void log_sum(int64_t c, Each&& each, double* sums, double* slopes) {
+    Vec<double> top = splat<double>(kNegInf<double>), sum{}, mean{};
+    each([&](Vec<double> x, const T*, Vec<double>) { top = vmax(x, top); });
+    const Vec<double> shift = top > kNegInf<double> ? top : Vec<double>{};
+    each([&](Vec<double> x, const T* v, Vec<double> before) {
+      const Vec<double> y = (x - shift) * unit_, e = vexp<double>(y);
+      sum += e;
+      if constexpr (kTangent) mean += e > 0.0 ? e * (part(v, c, y) + before) : Vec<double>{};
+    });
+    for (int64_t i = 0; i < kLanes<double>; ++i) {
+      if (!(sum[i] > 0)) continue;
+      const double log = std::log(sum[i]);
+      sums[c + i] = shift[i] + log / unit_;
+      if (kTangent) slopes[c + i] = mean[i] / sum[i] - (along == Along::kLogProbability ? log : 0.0);
     }
+  }
+  Vec<double> slopes(Buffer<double>& x, int64_t t, int64_t c) const { return kTangent ? load(at(x, t) + c) : Vec<double>{}; }
+
+  // a_t from b before it; false if nothing can end before t.
+  bool end_step(const Semi<T>& whole, const Semi<double>& semi, int64_t t) {
+    int64_t near = t - 1;
+    const int64_t first = std::max<int64_t>(0, t - W_);
+    while (near >= first && !begins(near)) --near;
+    if (near < first) return false;
+    Vec<double> top = splat<double>(kNegInf<double>);
+    for (int64_t c = 0; c < C_; c += kLanes<double>)
+      each_start(t, [&](int64_t s, int64_t w) { top = vmax(segment(semi, s, w, c, starts_[near]), top); });
+    const double best = hmax(top);
+    if (!(best > kNegInf<double>)) return false;
+    ends_[t] = std::rint(starts_[near] + best);
+    for (int64_t c = 0; c < C_; c += kLanes<double>)
+      log_sum(c, [&](auto&& f) {
+        each_start(t, [&](int64_t s, int64_t w) { f(segment(semi, s, w, c, ends_[t]), v_segments(whole, s, w), slopes(db_, s, c)); });
+      }, at(a_, t), at(da_, t));
+    return true;
+  }
+
+  // b_t from a_t, if any label may follow.
+  void label_step(const Semi<T>& whole, const Semi<double>& semi, int64_t t) {
+    const double* matrix = semi.transition(0, t);
+    Vec<double> top = splat<double>(kNegInf<double>);
+    for (int64_t p = 0; p < C_; ++p)
+      for (int64_t c = 0; c < C_; c += kLanes<double>) top = vmax(load_row(matrix + p * C_, c, C_, kNegInf<double>) + at(a_, t)[p], top);
+    const double best = hmax(top);
+    if (!(best > kNegInf<double>)) return;
+    starts_[t] = ends_[t] + std::rint(best);
+    for (int64_t c = 0; c < C_; c += kLanes<double>)
+      log_sum(c, [&](auto&& f) {
+        for (int64_t p = 0; p < C_; ++p) f(pair(matrix, t, p, c), v_matrix(whole, t, p), kTangent ? splat(at(da_, t)[p]) : Vec<double>{});
+      }, at(b_, t), at(db_, t));
   }
 
   // P[t] (or P'[t]) from D; leaves G_t in g_ (and its derivative in dg_).
-  void start_gradient(const Semi<T>& semi, int64_t t, T weight, T* out) {
-    const int64_t widths = alive(t) ? semi.widths(t, n_) : 0;
-    std::fill_n(g_.data, Cp_, T(0));
-    std::fill_n(dg_.data, Cp_, T(0));
-    std::fill(out + widths * C_, out + W_ * C_, T(0));
+  void start_gradient(const Semi<T>& whole, const Semi<double>& semi, int64_t t, T weight, T* out) {
+    const int64_t widths = begins(t) ? semi.widths(t, n_) : 0;
+    std::fill_n(g_.data, Cp_, 0.0);
+    std::fill_n(dg_.data, Cp_, 0.0);
+    std::fill(out + widths * C_, out + whole.W * C_, T(0));
     for (int64_t w = 0; w < widths; ++w) {
       const int64_t end = t + w + 1;
-      if (!alive(end)) {
+      if (!ends(end)) {
         std::fill_n(out + w * C_, C_, T(0));
         continue;
       }
-      const T offset = T(constant_[t] - constant_[end]), doffset = T(dconstant_[t] - dconstant_[end]);
-      for (int64_t c = 0; c < C_; c += kLanes<T>) {
-        const Vec<T> ends = load(at(a_, end) + c);
-        const Vec<T> x = load_row(semi.segments(row_, t, w), c, C_, kNegInf<T>) + offset + load(at(b_, t) + c);
-        const Vec<T> q = ends > kNegInf<T> ? vexp<T>(x - ends) : Vec<T>{};
-        Vec<T> p = q * load(at(d_, end) + c);
+      for (int64_t c = 0; c < C_; c += kLanes<double>) {
+        const Vec<double> a = load(at(a_, end) + c), x = (segment(semi, t, w, c, ends_[end]) - a) * unit_;
+        const Vec<double> q = a > kNegInf<double> ? vexp<double>(x) : Vec<double>{};
+        Vec<double> p = q * load(at(d_, end) + c);
         store(g_.data + c, load(g_.data + c) + p);
-        if (Tangent) {
-          const Vec<T> d = load_row(v_segments(semi, t, w), c, C_, T(0)) + doffset + load(at(db_, t) + c) - load(at(da_, end) + c);
-          p = q > T(0) ? q * load(at(dd_, end) + c) + p * d : Vec<T>{};
+        if constexpr (kTangent) {
+          const Vec<double> d = part(v_segments(whole, t, w), c, x) + load(at(db_, t) + c) - load(at(da_, end) + c);
+          p = q > 0.0 ? q * load(at(dd_, end) + c) + p * d : Vec<double>{};
           store(dg_.data + c, load(dg_.data + c) + p);
         }
-        store_row(out + w * C_, c, C_, p * weight);
+        store_double(out + w * C_, c, C_, p * double(weight));
       }
     }
   }
 
-  // D_t and the pairs (or their derivatives) from G_t.
-  void label_gradient(const Semi<T>& semi, int64_t t, T weight, T* pairs) {
-    if (!alive(t)) {
-      if (!semi.shared()) std::fill_n(pairs, C_ * C_, T(0));
+  // D_t and the pairs (or their derivatives) from G_t; pairs null: added to pairs_.
+  void label_gradient(const Semi<T>& whole, const Semi<double>& semi, int64_t t, T weight, T* pairs) {
+    if (!begins(t)) {
+      if (pairs) std::fill_n(pairs, C_ * C_, T(0));
       return;
     }
-    const T* m = semi.transition(row_, t);
-    const T* vm = Tangent ? v_matrix(semi, t) : nullptr;
+    const double* matrix = semi.transition(0, t);
     for (int64_t p = 0; p < C_; ++p) {
-      const T ap = at(a_, t)[p], dap = Tangent ? at(da_, t)[p] : T(0);
-      Vec<T> sum{}, dsum{};
-      for (int64_t c = 0; c < C_; c += kLanes<T>) {
-        const Vec<T> starts = load(at(b_, t) + c);
-        const Vec<T> q = starts > kNegInf<T> ? vexp<T>(load_row(m + p * C_, c, C_, kNegInf<T>) + ap - starts) : Vec<T>{};
-        Vec<T> pair = q * load(g_.data + c);
-        sum += pair;
-        if (Tangent) {
-          const Vec<T> d = load_row(vm + p * C_, c, C_, T(0)) + dap - load(at(db_, t) + c);
-          pair = q > T(0) ? q * load(dg_.data + c) + pair * d : Vec<T>{};
-          dsum += pair;
+      Vec<double> sum{}, dsum{};
+      for (int64_t c = 0; c < C_; c += kLanes<double>) {
+        const Vec<double> b = load(at(b_, t) + c), x = (pair(matrix, t, p, c) - b) * unit_;
+        const Vec<double> q = b > kNegInf<double> ? vexp<double>(x) : Vec<double>{};
+        Vec<double> y = q * load(g_.data + c);
+        sum += y;
+        if constexpr (kTangent) {
+          const Vec<double> d = part(v_matrix(whole, t, p), c, x) + at(da_, t)[p] - load(at(db_, t) + c);
+          y = q > 0.0 ? q * load(dg_.data + c) + y * d : Vec<double>{};
+          dsum += y;
         }
-        pair *= weight;
-        if (semi.shared()) pair += load_row(pairs + p * C_, c, C_, T(0));
-        store_row(pairs + p * C_, c, C_, pair);
+        if (pairs) store_double(pairs + p * C_, c, C_, y * double(weight));
+        else store_row(pairs_.data() + p * C_, c, C_, y + load_row(pairs_.data() + p * C_, c, C_, 0.0));
       }
       at(d_, t)[p] = hsum(sum);
       at(dd_, t)[p] = hsum(dsum);
@@ -227,9 +251,12 @@ class SemiLogRow {
   }
 
   int64_t C_ = 0, Cp_ = 0, W_ = 0, n_ = 0, row_ = 0;
+  double unit_ = 1;
+  CarefulSemi careful_;
   SemiDirection<T> v_;
-  std::vector<double> constant_, dconstant_;
-  Buffer<T> a_, da_, b_, db_, d_, dd_, g_, dg_;
+  std::vector<double> ends_, starts_;  // what a_t and b_t are relative to, -inf where there is nothing
+  std::vector<double> last_, pairs_, weight_;  // last_: probabilities of the last label
+  Buffer<double> a_, da_, b_, db_, d_, dd_, g_, dg_;
 };
 
 // Sums of a shared transition's gradient, one a chunk of rows, added up in a fixed order so that the

@@ -3,7 +3,6 @@
 //   P(c ends before t | c' starts at t) ~ exp(a_t[c] + T[c][c']),   P(w | c, t) ~ exp(b_{t-w-1}[c] + s[t-w-1][w][c])
 // by inverse CDF: the lowest index whose cumulative probability exceeds the given uniform number.
 #include "semimarkov_log.h"
-#include "draw.h"
 
 namespace sl {
 namespace {
@@ -12,10 +11,9 @@ namespace {
 template <class T>
 int64_t sample(const SemiArgs* args, const T* uniform, int64_t S, int64_t* codes) {
   const Semi<T> semi(*args, false);
-  const int64_t B = semi.B, N = semi.N, W = semi.W, C = semi.C, chunks = semi.workers();
+  const int64_t B = semi.B, N = semi.N, C = semi.C, chunks = semi.workers();
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
-    SemiLogRow<T, false> row;
-    std::vector<T> weight(std::max(C, W));
+    SemiLogRow<T, Along::kNothing> row;
     for (int64_t i = chunk; i < B; i += chunks) {
       const int64_t b = semi.order[i], n = semi.length(b);
       row.forward(semi, b);
@@ -23,15 +21,10 @@ int64_t sample(const SemiArgs* args, const T* uniform, int64_t S, int64_t* codes
         int64_t* y = codes + (s * B + b) * N;
         const T* r = uniform + (s * B + b) * N * 2;
         std::fill_n(y, N, kPadCode);
-        if (n == 0 || row.log_z == kNegInf<double>) continue;
+        if (n == 0 || !row.feasible) continue;
         blank_code(y, n, N);
         for (int64_t t = n, next = -1; t > 0;) {
-          const T* matrix = next < 0 ? nullptr : semi.transition(b, t);
-          const T* ending = row.ending(t);
-          const int64_t c = draw_by_score(weight.data(), C, r[2 * t - 2], [&](int64_t p) { return matrix ? ending[p] + matrix[p * C + next] : ending[p]; });
-          const int64_t w = draw_by_score(weight.data(), std::min(W, t), r[2 * t - 1], [&](int64_t k) {
-            return row.alive(t - k - 1) ? row.weight(semi, t - k - 1, t, c) : kNegInf<T>;
-          });
+          const int64_t c = row.draw_label(t, next, r[2 * t - 2]), w = row.draw_width(t, c, r[2 * t - 1]);
           t -= w + 1;
           y[t] = w * C + c;
           next = c;

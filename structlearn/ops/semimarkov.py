@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import LabelError
-from structlearn.ops._derivatives import finite, given, no_third, require_second
+from structlearn.ops._derivatives import given, no_third, require_second
 from structlearn.ops._library import kernel, lengths_within
 from structlearn.ops._register import operator
 
@@ -170,7 +170,7 @@ def _forward_fake(segments: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]
     return (
         segments.new_empty(b),
         segments.new_empty((b, n, 2, c) if keep else 0),
-        segments.new_empty((b, n + 1) if keep else 0, dtype=torch.float64),
+        segments.new_empty((b, n + 1 + (rest[-1] == "cpu")) if keep else 0, dtype=torch.float64),
     )
 
 
@@ -223,9 +223,9 @@ def _second_fake(*args: Any) -> tuple[Tensor, Tensor, Tensor]:
 
 
 def _entropy(*tensors: Any) -> Tensor:
-    """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
+    """-E[log p(y)], (B,)."""
     out = _entropy_fake(*tensors)
-    call("entropy", tensors, *finite(tensors[:2]), out)  # type: ignore[arg-type]
+    call("entropy", tensors, out)
     return out
 
 
@@ -237,13 +237,18 @@ def _entropy_context(ctx: Any, inputs: Any, output: Any) -> None:
     _save(ctx, *inputs)
 
 
-def _entropy_backward(ctx: Any, grad: Tensor | None) -> Any:
-    args = ctx.saved_tensors
+def _entropy_grad(ctx: Any, grad: Tensor | None) -> Any:
     if grad is None:
         return (None,) * 3
-    # d(log Z - <m, s>) = m - m - (d^2 log Z) s, with m the marginals.
-    _, *curvature = second(*args, -grad, *finite(args[:2]))
-    return *curvature, None
+    return *entropy_backward(*ctx.saved_tensors, grad), None
+
+
+def _entropy_backward(*args: Any) -> tuple[Tensor, Tensor]:
+    """sum_b grad_b d H_b / d potentials."""
+    *tensors, grad = args
+    outputs = _gradient_outputs(*tensors[:2])
+    call("entropy_backward", tuple(tensors), grad.contiguous(), *outputs)  # type: ignore[arg-type]
+    return outputs
 
 
 def _kbest(*args: Any) -> tuple[Tensor, Tensor]:
@@ -322,12 +327,19 @@ forward = operator(
     setup_context=_forward_context,
     backward=_forward_grad,
 )
+entropy_backward = operator(
+    f"semimarkov_entropy_backward({ARGS}, Tensor grad) -> {_TWO}",
+    _entropy_backward,
+    _gradients_fake,
+    setup_context=lambda ctx, inputs, output: None,
+    backward=no_third,
+)
 entropy = operator(
     f"semimarkov_entropy({ARGS}) -> Tensor",
     _entropy,
     _entropy_fake,
     setup_context=_entropy_context,
-    backward=_entropy_backward,
+    backward=_entropy_grad,
 )
 kbest = operator(f"semimarkov_kbest({ARGS}, int k, str backend) -> (Tensor codes, Tensor scores)", _kbest, _kbest_fake)
 sample = operator(f"semimarkov_sample({ARGS}, Tensor uniform, str backend) -> Tensor", _sample, _sample_fake)
