@@ -5,7 +5,7 @@
 // a shifted vector operation over g, and the maximum over labels is the register-blocked (max, +)
 // product of rows.h: T^T by the chart. Limited by loads and stores of the chart, W of them a cell.
 #include "counted.h"
-#include "semimarkov.h"
+#include "semimarkov_careful.h"
 
 namespace sl {
 namespace {
@@ -153,13 +153,40 @@ class CountedRow {
   Buffer<T> ending_, starting_, into_;
 };
 
+// Row b in double.
+template <class T>
+void count_in_double(const Semi<T>& semi, const CountArgs<T>& args, int64_t b) {
+  CarefulSemi careful;
+  careful.set(semi, b);
+  const int64_t S = args.size, matrices = semi.N - 1;
+  std::vector<double> offset(S), slope(args.slope + b * S, args.slope + (b + 1) * S), table(S);
+  for (int64_t g = 0; g < S; ++g) offset[g] = double(args.offset[b * S + g]) / careful.unit;
+  double value;
+  CountedRow<double>(careful.semi(), {args.segment_step ? args.segment_step + b * semi.N * semi.W * semi.C : nullptr,
+                                      args.transition_step && !semi.shared() ? args.transition_step + b * matrices * semi.C * semi.C : args.transition_step,
+                                      S, offset.data(), slope.data(), args.codes + b * semi.N, args.index + b, &value, table.data()}).run(0);
+  args.value[b] = saturated<T>((long double)(value) * careful.unit);
+  for (int64_t g = 0; g < S; ++g) args.table[b * S + g] = saturated<T>((long double)(table[g]) * careful.unit);
+}
+
+// Whether row b's table may have left the range of T, or its pick have been rounded hard.
+template <class T>
+bool is_doubtful(const Semi<T>& semi, const CountArgs<T>& args, int64_t b) {
+  const T value = args.value[b], score = args.table[b * args.size + args.index[b]];
+  const bool moderate = (is_moderate(value) || value == kNegInf<T>) && (is_moderate(score) || score == kNegInf<T>);
+  return !moderate || may_overflow(largest_potential(semi, b), 2 * semi.length(b));
+}
+
 template <class T>
 int64_t best_by_count(const SemiArgs* args, const CountArgs<T>& count) {
   const Semi<T> semi(*args, false);
   const int64_t chunks = workers_for(semi.work * count.size, args->threads, semi.B);
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     CountedRow<T> row(semi, count);
-    for (int64_t i = chunk; i < semi.B; i += chunks) row.run(semi.order[i]);
+    for (int64_t i = chunk; i < semi.B; i += chunks) {
+      row.run(semi.order[i]);
+      if (is_doubtful(semi, count, semi.order[i])) count_in_double(semi, count, semi.order[i]);
+    }
   });
   return 0;
 }

@@ -1,91 +1,8 @@
-// The k best segmentations: each cell keeps its k best prefixes in order,
-//   B_t[c] = k largest of { A_t[p][i] + T[p][c] },  A_t[c] = k largest of { B_{t-w-1}[c][i] + s[t-w-1][w][c] },
-// equal scores in the order of (p, i) and (w, i). Limited by the merges: (C + W) k compares a cell at
-// worst, but a list is left at its first entry that does not make it.
-#include "semimarkov.h"
+// The k best segmentations of each sequence (semimarkov_kbest.h).
+#include "semimarkov_kbest.h"
 
 namespace sl {
 namespace {
-
-template <class T>
-class KBest {
- public:
-  KBest(const Semi<T>& semi, int64_t k) : semi_(semi), k_(k), C_(semi.C) {}
-
-  void row(int64_t b, int64_t* codes, T* scores) {
-    const int64_t n = semi_.length(b), N = semi_.N, B = semi_.B;
-    for (int64_t i = 0; i < k_; ++i) std::fill_n(codes + (i * B + b) * N, N, kPadCode), scores[i * B + b] = kNegInf<T>;
-    if (n == 0) {
-      scores[b] = 0;
-      return;
-    }
-    const int64_t cells = (n + 1) * C_ * k_;
-    ending_.resize(cells), starting_.resize(cells), width_.resize(cells), label_.resize(cells);
-    for (int64_t c = 0; c < C_; ++c)
-      for (int64_t i = 0; i < k_; ++i) starting_[c * k_ + i] = i ? kNegInf<T> : T(0);
-    for (int64_t t = 1; t <= n; ++t) {
-      for (int64_t c = 0; c < C_; ++c)
-        merge(std::min(semi_.W, t), ending_.data() + at(t, c), width_.data() + at(t, c), [&](int64_t w, T* step) {
-          *step = semi_.segments(b, t - w - 1, w)[c];
-          return starting_.data() + at(t - w - 1, c);
-        });
-      if (t == n) break;
-      const T* m = semi_.transition(b, t);
-      for (int64_t c = 0; c < C_; ++c)
-        merge(C_, starting_.data() + at(t, c), label_.data() + at(t, c), [&](int64_t p, T* step) {
-          *step = m[p * C_ + c];
-          return ending_.data() + at(t, p);
-        });
-    }
-    std::vector<T> best(k_);
-    std::vector<int32_t> from(k_);
-    merge(C_, best.data(), from.data(), [&](int64_t p, T* step) {
-      *step = 0;
-      return ending_.data() + at(n, p);
-    });
-    for (int64_t i = 0; i < k_ && best[i] > kNegInf<T>; ++i) {
-      scores[i * B + b] = best[i];
-      trace(n, from[i], codes + (i * B + b) * N);
-    }
-  }
-
- private:
-  int64_t at(int64_t t, int64_t c) const { return (t * C_ + c) * k_; }
-
-  void trace(int64_t n, int64_t cell, int64_t* y) const {
-    std::fill_n(y, n, kInsideCode);
-    for (int64_t t = n; t > 0;) {
-      const int64_t c = cell / k_, from = width_[t * C_ * k_ + cell], w = from / k_;
-      t -= w + 1;
-      y[t] = w * C_ + c;
-      if (t) cell = label_[at(t, c) + from % k_];
-    }
-  }
-
-  // list(j, &step) is the j-th list, to whose entries step is added; from holds j * k + rank.
-  template <class F>
-  void merge(int64_t lists, T* best, int32_t* from, F&& list) const {
-    int64_t size = 0;
-    for (int64_t j = 0; j < lists; ++j) {
-      T step;
-      const T* values = list(j, &step);
-      for (int64_t i = 0; i < k_; ++i) {
-        const T x = values[i] + step;
-        if (x == kNegInf<T> || (size == k_ && !(x > best[k_ - 1]))) break;
-        int64_t place = size < k_ ? size++ : k_ - 1;
-        for (; place > 0 && x > best[place - 1]; --place) best[place] = best[place - 1], from[place] = from[place - 1];
-        best[place] = x, from[place] = int32_t(j * k_ + i);
-      }
-    }
-    std::fill(best + size, best + k_, kNegInf<T>);
-    std::fill(from + size, from + k_, 0);
-  }
-
-  const Semi<T>& semi_;
-  const int64_t k_, C_;
-  std::vector<T> ending_, starting_;      // A and B
-  std::vector<int32_t> width_, label_;    // where their entries came from
-};
 
 template <class T>
 int64_t kbest(const SemiArgs* args, int64_t k, int64_t* codes, T* scores) {
@@ -93,7 +10,13 @@ int64_t kbest(const SemiArgs* args, int64_t k, int64_t* codes, T* scores) {
   const int64_t chunks = semi.workers();
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     KBest<T> run(semi, k);
-    for (int64_t i = chunk; i < semi.B; i += chunks) run.row(semi.order[i], codes, scores);
+    for (int64_t i = chunk; i < semi.B; i += chunks) {
+      const int64_t b = semi.order[i];
+      run.row(b, codes, scores);
+      bool doubtful = false;
+      for (int64_t j = 0; j < k && semi.length(b) && !doubtful; ++j) doubtful = is_doubtful(scores[j * semi.B + b], semi, b);
+      if (doubtful) kbest_in_double(semi, b, k, codes, scores);
+    }
   });
   return 0;
 }

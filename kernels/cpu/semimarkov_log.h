@@ -38,7 +38,7 @@ class SemiLogRow {
   void forward(const Semi<T>& whole, int64_t b, const SemiDirection<T>& v = {}) {
     careful_.set(whole, b);
     const Semi<double>& semi = careful_.semi();
-    C_ = semi.C, Cp_ = semi.Cp, W_ = semi.W, n_ = semi.N, row_ = b, v_ = v, unit_ = careful_.unit;
+    C_ = semi.C, Cp_ = semi.Cp, W_ = semi.W, n_ = semi.length(0), row_ = b, v_ = v, unit_ = careful_.unit;
     log_z = slope = 0, feasible = true;
     if (n_ == 0) return;
     for (Buffer<double>* x : {&a_, &b_}) x->resize((n_ + 1) * Cp_), std::fill_n(x->data, (n_ + 1) * Cp_, kNegInf<double>);

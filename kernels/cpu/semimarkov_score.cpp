@@ -1,7 +1,8 @@
 // Scores of given segmentations and their gradients: look-ups and counts, limited by memory latency
 // and by writing the dense (B, N, W, C) gradient once.
-#include "semimarkov.h"
+#include "careful.h"
 #include "pages.h"
+#include "semimarkov.h"
 
 namespace sl {
 namespace {
@@ -30,13 +31,13 @@ int64_t score(const SemiArgs* args, const int64_t* codes, int64_t K, T* out) {
   for (int64_t k = 0; k < K; ++k)
     for (int64_t b = 0; b < semi.B; ++b) {
       const int64_t at = (k * semi.B + b) * semi.N;
-      T sum = 0;
+      Total<T> sum = 0;
       const int64_t fault = walk(semi, codes + at, semi.length(b), [&](int64_t t, int64_t w, int64_t c, int64_t p) {
         sum += semi.segments(b, t, w)[c];
         if (p >= 0) sum += semi.transition(b, t)[p * semi.C + c];
       });
       if (fault >= 0) return at + fault;
-      out[k * semi.B + b] = sum;
+      out[k * semi.B + b] = saturated<T>(sum);
     }
   return -1;
 }

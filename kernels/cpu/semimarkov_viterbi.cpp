@@ -5,7 +5,7 @@
 // Only maxima are kept; the best width and the best label before are found again along the best path
 // from the same two addends, which gives the same bits and the lowest index on ties. Limited by
 // reading the segments from memory once they exceed the caches, by add/max throughput before.
-#include "semimarkov.h"
+#include "semimarkov_kbest.h"
 #include "transpose.h"
 
 namespace sl {
@@ -52,6 +52,7 @@ struct Viterbi {
     const T* last = a + n * Cp;
     int64_t c = std::max_element(last, last + C) - last;
     scores[row] = last[c];
+    if (is_doubtful(last[c], semi, row)) return kbest_in_double(semi, row, 1, codes, scores);
     int64_t* y = codes + row * N;
     if (last[c] == kNegInf<T>) {
       std::fill_n(y, N, kPadCode);

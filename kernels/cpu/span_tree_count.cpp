@@ -4,7 +4,7 @@
 // A span's table covers only values that its subtrees can have, so small spans have small tables.
 // Limited by the convolutions: one vector of the right table for each entry of the left one.
 #include "counted.h"
-#include "span_tree.h"
+#include "span_tree_careful.h"
 
 namespace sl {
 namespace {
@@ -143,13 +143,39 @@ class CountedTrees {
   std::vector<Frame> stack_;
 };
 
+// Sentence b in double.
+template <class T>
+void count_in_double(const SpanTree<T>& trees, const CountArgs<T>& args, int64_t b) {
+  CarefulTrees careful;
+  careful.set(trees, b);
+  const int64_t S = args.size1 * args.size2, square = trees.N * trees.N;
+  std::vector<double> offset(S), slope(args.slope + b * S, args.slope + (b + 1) * S), table(S);
+  for (int64_t g = 0; g < S; ++g) offset[g] = double(args.offset[b * S + g]) / careful.unit;
+  double value;
+  CountedTrees<double>(careful.trees(), {args.step + b * square * trees.L, args.size1, args.size2, offset.data(), slope.data(), args.labels + b * square,
+                                         args.index + b, &value, table.data()}).run(0);
+  args.value[b] = saturated<T>((long double)(value) * careful.unit);
+  for (int64_t g = 0; g < S; ++g) args.table[b * S + g] = saturated<T>((long double)(table[g]) * careful.unit);
+}
+
+// Whether sentence b's table may have left the range of T, or its pick have been rounded hard.
+template <class T>
+bool is_doubtful(const SpanTree<T>& trees, const CountArgs<T>& args, int64_t b) {
+  const T value = args.value[b], score = args.table[b * args.size1 * args.size2 + args.index[b]];
+  const bool moderate = (is_moderate(value) || value == kNegInf<T>) && (is_moderate(score) || score == kNegInf<T>);
+  return !moderate || may_overflow(largest_potential(trees, b), 2 * trees.length(b));
+}
+
 template <class T>
 int64_t best_by_count(const SpanTreeArgs* args, const CountArgs<T>& count) {
   const SpanTree<T> trees(*args);
   const int64_t chunks = trees.work * double(count.size1 * count.size2) < 100000 ? 1 : std::max<int64_t>(1, std::min(args->threads, args->B));
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     CountedTrees<T> run(trees, count);
-    for (int64_t i = chunk; i < trees.B; i += chunks) run.run(trees.order[i]);
+    for (int64_t i = chunk; i < trees.B; i += chunks) {
+      run.run(trees.order[i]);
+      if (is_doubtful(trees, count, trees.order[i])) count_in_double(trees, count, trees.order[i]);
+    }
   });
   return 0;
 }

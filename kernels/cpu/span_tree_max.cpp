@@ -5,6 +5,7 @@
 // reading the potentials once (L > 3) and by two loads a split. Others go to span_tree_max_lanes.h.
 #include <atomic>
 
+#include "span_tree_kbest.h"
 #include "span_tree_labels.h"
 #include "span_tree_max_lanes.h"
 
@@ -32,6 +33,10 @@ class BestTrees {
       const int64_t end = trees_.length(rows[r]);
       const T best = end ? a[diagonals_.at(end, 0, r)] : T(0);
       if (scores_) scores_[rows[r]] = best;
+      if (is_doubtful(best, trees_, rows[r])) {
+        without += !kbest_in_double(trees_, rows[r], 1, labels_, scores_);
+        continue;
+      }
       if (end && best > kNegInf<T>) read(rows[r], r, end, y);
       without += best == kNegInf<T>;
     }

@@ -4,7 +4,7 @@
 // first that equals the maximum kept for it. Limited by the maxima over labels: two to four loads and two shuffles a
 // span of up to 32 labels.
 #pragma once
-#include "span_tree.h"
+#include "span_tree_kbest.h"
 #include "span_tree_labels.h"
 
 namespace sl {
@@ -53,6 +53,10 @@ class BestTreesByLanes {
       if (scores_) scores_[b] = best;
       int64_t* y = labels_ + b * trees_.N * trees_.N;
       std::fill_n(y, trees_.N * trees_.N, kPadLabel);
+      if (is_doubtful(best, trees_, b)) {
+        without += !kbest_in_double(trees_, b, 1, labels_, scores_);
+        continue;
+      }
       if (n && best > kNegInf<T>) {
         if (trees_.L <= kLanes<T>) write_labels<1>(b, r, n, y);
         else if (trees_.L <= 2 * kLanes<T>) write_labels<2>(b, r, n, y);

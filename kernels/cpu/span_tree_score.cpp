@@ -1,7 +1,8 @@
 // Scores of given trees and their gradients: look-ups and counts, limited by reading the (N, N) labels
 // and by writing the dense gradient once.
-#include "span_tree.h"
+#include "careful.h"
 #include "pages.h"
+#include "span_tree.h"
 
 namespace sl {
 namespace {
@@ -40,10 +41,10 @@ int64_t score(const SpanTreeArgs* args, const int64_t* labels, int64_t K, T* out
   std::vector<std::pair<int64_t, int64_t>> stack;
   for (int64_t at = 0; at < K * trees.B; ++at) {
     const int64_t b = at % trees.B, N = trees.N;
-    T sum = 0;
+    Total<T> sum = 0;
     const int64_t wrong = walk(labels + at * N * N, trees.length(b), N, trees.L, stack, [&](int64_t i, int64_t j, int64_t l) { sum += trees.row(b, i)[(j - i) * trees.L + l]; });
     if (wrong >= 0) return at * 3 * N * N + wrong;
-    out[at] = sum;
+    out[at] = saturated<T>(sum);
   }
   return -1;
 }

@@ -1,15 +1,18 @@
-// Inside and outside sums of a group of sentences, every cell a number m 2^e (scale.h), and optionally
-// the derivative of everything along a direction v in the space of potentials. With x the sum over
+// Inside and outside sums of a group of sentences, every cell a number m 2^e (scale.h). With x the sum over
 // labels, S the sum over splits and P the probability of a span:
 //   I[i][j] = x[i][j] S[i][j],   S[i][j] = sum_k I[i][k] I[k+1][j]
-//   P(k | i, j) = I[i][k] I[k+1][j] / S[i][j],   P[i][k], P[k+1][j] += P[i][j] P(k | i, j)
-//   (log I)'[i][j] = v_x[i][j] + sum_k P(k | i, j) ((log I)'[i][k] + (log I)'[k+1][j]).
+//   P(k | i, j) = I[i][k] I[k+1][j] / S[i][j],   P[i][k], P[k+1][j] += P[i][j] P(k | i, j).
 // The outside pass forms P(k | i, j) again from I instead of keeping it: N^2 numbers, not N^3.
 // Limited by two or three loads a split and by one exponential a label.
+//
+// Exactness: exponents are whole numbers, whose sums are exact below 2^24 in float. With no label above kMostTotal
+// divided by the spans of a tree and a total above -kMostTotal, what has lost digits has no part in the total. Any other
+// sentence is done again in double and in log space (span_tree_log.h).
 #pragma once
 #include "lanes.h"
 #include "span_tree.h"
 #include "span_tree_labels.h"
+#include "wide.h"
 
 namespace sl {
 
@@ -23,6 +26,24 @@ struct SpanTreeChart {
   SpanTreeChart(T* block, int64_t size)
       : m(block), e(block + size), split(block + 2 * size), power(block + 3 * size), sum(block + 4 * size), shift(block + 5 * size) {}
 };
+
+template <class T>
+constexpr T kMostTotal = sizeof(T) == 4 ? T(0x1p20) : T(0x1p48);
+
+// exp(x) 2^-K for whole K near the largest x / ln 2.
+template <class T>
+inline Vec<T> exp_below(Vec<T> x, T K) {
+#if !defined(__FMA__)
+  // exp_scaled takes whole multiples of ln 2 from x, which in float are not exact without a fused multiply-add; one of
+  // them, in two parts, is enough.
+  if constexpr (sizeof(T) == 4) {
+    const double log = double(K) * kLn2;
+    const T high = T(log), low = T(log - double(high));
+    return vexp<T>((x - high) - low);
+  }
+#endif
+  return exp_scaled<T>(x, splat<T>(K));
+}
 
 // Sums over labels as sum 2^K. K comes from the largest label of a whole row of spans, so that
 // exponentials fill whole vectors; a span whose sum is too small for that K gets its own.
@@ -46,7 +67,7 @@ struct LabelSums {
     const T best = split ? T(0) : top(x, L);
     for (int64_t l = 0; l < L; l += kLanes<T>) {
       const Vec<T> label = load_row(x, l, L, kNegInf<T>);
-      f(l, split ? exp_scaled<T>(label, splat<T>(K)) : vexp<T>(label - best));
+      f(l, split ? exp_below<T>(label, K) : vexp<T>(label - best));
     }
   }
   void alone(const T* x, T* sum, T* shift) const {
@@ -71,7 +92,7 @@ struct LabelSums {
     const T K = std::rint(top(x, size) * kLog2E);
     if (wide(K)) return {x, cells, K, nullptr};
     if (!keep) buffer[odd].resize(size), keep = buffer[odd].data;
-    for (int64_t l = 0; l < size; l += kLanes<T>) store_row(keep, l, size, exp_scaled<T>(load_row(x, l, size, kNegInf<T>), splat<T>(K)));
+    for (int64_t l = 0; l < size; l += kLanes<T>) store_row(keep, l, size, exp_below<T>(load_row(x, l, size, kNegInf<T>), K));
     return {x, cells, K, keep};
   }
   // out(j, sum, K) for every span of the row; whether all have one K that is not wide.
@@ -89,11 +110,10 @@ struct LabelSums {
   }
 };
 
-template <class T, bool Tangent>
+template <class T>
 class InsideOutside {
  public:
-  // v: direction (B, N, N, L), contiguous, if Tangent.
-  InsideOutside(const SpanTree<T>& trees, const T* v = nullptr) : trees_(trees), v_(v) { labels_.L = trees.L; }
+  explicit InsideOutside(const SpanTree<T>& trees) : trees_(trees) { labels_.L = trees.L; }
 
   Diagonals diagonals;
 
@@ -108,19 +128,19 @@ class InsideOutside {
     if (keep) even_.resize(diagonals.g * diagonals.n);
     const int64_t n = diagonals.n, size = diagonals.size();
     if (trees_.length(rows_[diagonals.g - 1]) < n) std::fill_n(c.sum, size, T(0)), std::fill_n(c.shift, size, T(0));
-    if (Tangent) dx_.resize(size), di_.resize(size), std::fill_n(dx_.data, size, T(0)), std::fill_n(di_.data, size, T(0));
+    highest_.assign(diagonals.g, kNegInf<T>);
     const int64_t N = trees_.N, L = trees_.L;
     for (int64_t r = 0; r < diagonals.g; ++r) {
       // The sums of a row come behind the exponentials of the next: a load that straddles two fresh stores waits for both.
       typename LabelSums<T>::Row row{};
       for (int64_t i = 0, end = trees_.length(rows_[r]); i <= end && end; ++i) {
         const auto last = row;
-        if (i < end) row = labels_.exponentials(trees_.row(rows_[r], i), end - i, keep ? keep + ((rows_[r] * N + i) * N + i) * L : nullptr, i & 1);
+        if (i < end)
+          row = labels_.exponentials(trees_.row(rows_[r], i), end - i, keep ? keep + ((rows_[r] * N + i) * N + i) * L : nullptr, i & 1), highest_[r] = std::max(highest_[r], row.K);
         if (i == 0) continue;
         const bool even = labels_.add(last, [&](int64_t j, T sum, T shift) {
           const int64_t at = diagonals.at(j + 1, i - 1, r);
           c.sum[at] = sum, c.shift[at] = shift;
-          if (Tangent) dx_.data[at] = label_mean(r, i - 1, j, sum, shift);
         });
         if (keep) even_[r * n + i - 1] = even;
       }
@@ -133,57 +153,43 @@ class InsideOutside {
     }
   }
 
-  // log Z of sentence r of the group, and its derivative.
-  T log_total(const SpanTreeChart<T>& c, int64_t r, T* along = nullptr) const {
+  // log Z of sentence r of the group, after inside; NaN, here and for its probability, if that must be found in double.
+  T log_total(const SpanTreeChart<T>& c, int64_t r) const {
     const int64_t n = trees_.length(rows_[r]);
-    if (along) *along = 0;
     if (n == 0) return 0;
-    const int64_t at = diagonals.at(n, 0, r);
-    if (c.m[at] == 0) return kNegInf<T>;
-    if (along) *along = di_.data[at];
-    return T(std::log(double(c.m[at])) + double(c.e[at]) * 0.693147180559945309417);
+    T &m = c.m[root(r)], e = c.e[root(r)];
+    if (!(m > 0 && std::abs(e) < kMostTotal<T> && highest_[r] * T(2 * n) < kMostTotal<T>)) return m = std::numeric_limits<T>::quiet_NaN();
+    return T(std::log(double(m)) + double(e) * kLn2);
   }
+  // Whether log_total was NaN.
+  bool is_lost(const SpanTreeChart<T>& c, int64_t r) const { return trees_.length(rows_[r]) && std::isnan(c.m[root(r)]); }
 
-  // weight[b] P (or, with Tangent, weight[b] P'; null: all 1) into d (B, N, N, L), every entry of these sentences.
+  // weight[b] P (null: all 1) into d (B, N, N, L), every entry of these sentences, 0 for those that are lost.
   void outside(const SpanTreeChart<T>& c, const T* weight, T* d) {
     const int64_t n = diagonals.n, size = diagonals.size();
     p_.resize(size + kLanes<T>), std::fill_n(p_.data, size, T(0));
-    if (Tangent) dp_.resize(size), std::fill_n(dp_.data, size, T(0));
     for (int64_t w = n; w >= 1; --w) {
       for (int64_t r = 0; r < diagonals.g && trees_.length(rows_[r]) >= w; ++r)
         if (const int64_t root = diagonals.at(w, 0, r); trees_.length(rows_[r]) == w && c.m[root] > 0) p_.data[root] = weight ? weight[rows_[r]] : T(1);
       if (w > 1) for_lanes<T>(diagonals.length(w), [&](int64_t v, auto vectors) { outside_block<vectors>(c, w, v); });
     }
     // From here on the share of a span's labels in its probability, a vector of divisions at a time.
-    if (!Tangent)
-      for (int64_t v = 0; v < size; v += kLanes<T>) {
-        const Vec<T> sum = load(c.sum + v);
-        store(p_.data + v, sum > T(0) ? load(p_.data + v) / sum : Vec<T>{});
-      }
+    for (int64_t v = 0; v < size; v += kLanes<T>) {
+      const Vec<T> sum = load(c.sum + v);
+      store(p_.data + v, sum > T(0) ? load(p_.data + v) / sum : Vec<T>{});
+    }
     for (int64_t r = 0; r < diagonals.g; ++r) write(c, r, d + rows_[r] * trees_.N * trees_.N * trees_.L);
   }
 
  private:
-  const T* direction(int64_t r, int64_t i, int64_t j) const {
-    const int64_t N = trees_.N, L = trees_.L;
-    return v_ + ((rows_[r] * N + i) * N + i + j) * L;
-  }
-  T label_mean(int64_t r, int64_t i, int64_t j, T sum, T shift) const {
-    if (sum == 0) return 0;
-    const T* v = direction(r, i, j);
-    Vec<T> mean{};
-    labels_.each(trees_.row(rows_[r], i) + j * trees_.L, shift, [&](int64_t l, Vec<T> p) {
-      mean += p > T(0) ? p * load_row(v, l, trees_.L, T(0)) : Vec<T>{};
-    });
-    return hsum(mean) / sum;
-  }
+  int64_t root(int64_t r) const { return diagonals.at(trees_.length(rows_[r]), 0, r); }
 
   template <int V>
   void inside_block(const SpanTreeChart<T>& c, int64_t w, int64_t v) {
     const int64_t at = diagonals.base[w] + v, g = diagonals.g;
-    Vec<T> E[V], S[V], mean[V];
+    Vec<T> E[V], S[V];
 #pragma GCC unroll 4
-    for (int i = 0; i < V; ++i) E[i] = splat<T>(w > 1 ? 2 * kZeroExponent<T> : T(0)), S[i] = splat<T>(w > 1 ? T(0) : T(1)), mean[i] = Vec<T>{};
+    for (int i = 0; i < V; ++i) E[i] = splat<T>(w > 1 ? 2 * kZeroExponent<T> : T(0)), S[i] = splat<T>(w > 1 ? T(0) : T(1));
     for (int64_t u = 1; u < w; ++u) {
       const int64_t left = diagonals.base[u] + v, right = diagonals.base[w - u] + u * g + v;
 #pragma GCC unroll 4
@@ -196,7 +202,6 @@ class InsideOutside {
         const int64_t lo = left + i * kLanes<T>, hi = right + i * kLanes<T>;
         const Vec<T> term = scale2(load(c.m + lo) * load(c.m + hi), load(c.e + lo) + load(c.e + hi) - E[i]);
         S[i] += term;
-        if (Tangent) mean[i] += term * (load(di_.data + lo) + load(di_.data + hi));
       }
     }
 #pragma GCC unroll 4
@@ -206,41 +211,31 @@ class InsideOutside {
       normalise<T>(m, e);
       store(c.split + to, S[i]), store(c.power + to, E[i]);
       store(c.m + to, m), store(c.e + to, e);
-      if (Tangent) {
-        const Vec<T> slope = load(dx_.data + to) + (S[i] > T(0) ? mean[i] / S[i] : Vec<T>{});
-        store(di_.data + to, m > T(0) ? slope : Vec<T>{});
-      }
     }
   }
 
   template <int V>
   void outside_block(const SpanTreeChart<T>& c, int64_t w, int64_t v) {
     const int64_t at = diagonals.base[w] + v, g = diagonals.g;
-    Vec<T> E[V], q[V], dq[V], mean[V];
+    Vec<T> E[V], q[V];
 #pragma GCC unroll 4
     for (int i = 0; i < V; ++i) {
       const int64_t to = at + i * kLanes<T>;
       const Vec<T> S = load(c.split + to), m = load(c.m + to);
       E[i] = load(c.power + to);
       q[i] = m > T(0) ? load(p_.data + to) / S : Vec<T>{};
-      if (Tangent) {
-        dq[i] = m > T(0) ? load(dp_.data + to) / S : Vec<T>{};
-        mean[i] = load(di_.data + to) - load(dx_.data + to);
-      }
     }
     for (int64_t u = 1; u < w; ++u) {
       const int64_t left = diagonals.base[u] + v, right = diagonals.base[w - u] + u * g + v;
-      Vec<T> part[V], dpart[V];
+      Vec<T> part[V];
 #pragma GCC unroll 4
       for (int i = 0; i < V; ++i) {
         const int64_t lo = left + i * kLanes<T>, hi = right + i * kLanes<T>;
         const Vec<T> term = scale2(load(c.m + lo) * load(c.m + hi), load(c.e + lo) + load(c.e + hi) - E[i]);
         part[i] = q[i] * term;
-        if (Tangent) dpart[i] = dq[i] * term + part[i] * (load(di_.data + lo) + load(di_.data + hi) - mean[i]);
       }
       // The left children first, all of them: where both children have the same width they overlap.
       add<V>(p_.data + left, part), add<V>(p_.data + right, part);
-      if (Tangent) add<V>(dp_.data + left, dpart), add<V>(dp_.data + right, dpart);
     }
   }
   template <int V>
@@ -261,7 +256,7 @@ class InsideOutside {
       bool even = !kept_ || even_[r * diagonals.n + i];
       for (int64_t j = 0; !kept_ && j < cells && even; ++j) even = c.shift[diagonals.at(j + 1, i, r)] == K;
       if (i + 1 < n) shares(r, i + 1, n);
-      if (Tangent || !even || LabelSums<T>::wide(K)) careful_row(c, r, i, cells, out + i * L);
+      if (!even || LabelSums<T>::wide(K)) careful_row(c, r, i, cells, out + i * L);
       else quick_row(r, i, cells, K, out + i * L);
     }
     std::fill_n(d + n * N * L, (N - n) * N * L, T(0));
@@ -269,7 +264,6 @@ class InsideOutside {
 
   // The shares of a row side by side, one row ahead of their use, for the reason given in `inside`.
   void shares(int64_t r, int64_t i, int64_t n) {
-    if (Tangent) return;
     share_[i & 1].resize(n + kSlack);
     for (int64_t j = 0; j < n - i; ++j) share_[i & 1].data[j] = p_.data[diagonals.at(j + 1, i, r)];
   }
@@ -278,12 +272,7 @@ class InsideOutside {
     const int64_t L = trees_.L;
     for (int64_t j = 0; j < cells; ++j, out += L) {
       const int64_t at = diagonals.at(j + 1, i, r);
-      const T scale = c.sum[at] > 0 ? 1 / c.sum[at] : T(0), share = Tangent ? scale * p_.data[at] : p_.data[at];
-      labels_.each(trees_.row(rows_[r], i) + j * L, c.shift[at], [&](int64_t l, Vec<T> x) {
-        Vec<T> y = x * share;
-        if (Tangent) y = x * (scale * dp_.data[at]) + y * (load_row(direction(r, i, j), l, L, T(0)) - dx_.data[at]);
-        store_row(out, l, L, x > T(0) ? y : Vec<T>{});
-      });
+      labels_.each(trees_.row(rows_[r], i) + j * L, c.shift[at], [&](int64_t l, Vec<T> x) { store_row(out, l, L, x > T(0) ? x * p_.data[at] : Vec<T>{}); });
     }
   }
 
@@ -292,7 +281,7 @@ class InsideOutside {
     const int64_t L = trees_.L, size = cells * L;
     const T *x = trees_.row(rows_[r], i), *share = share_[i & 1].data;
     const auto put = [&](int64_t l, Vec<T> scale) {
-      const Vec<T> p = kept_ ? load_row(out, l, size, T(0)) : exp_scaled<T>(load_row(x, l, size, kNegInf<T>), splat<T>(K));
+      const Vec<T> p = kept_ ? load_row(out, l, size, T(0)) : exp_below<T>(load_row(x, l, size, kNegInf<T>), K);
       store_row(out, l, size, p * scale);
     };
 #if defined(__AVX512F__)
@@ -318,12 +307,12 @@ class InsideOutside {
   }
 
   const SpanTree<T>& trees_;
-  const T* v_;
   const int64_t* rows_ = nullptr;
   bool kept_ = false;
   LabelSums<T> labels_;
   std::vector<char> even_;  // whether row i of sentence r may be a quick one, if the exponentials are kept
-  Buffer<T> dx_, di_, p_, dp_, share_[2];
+  std::vector<T> highest_;  // of every sentence the largest K
+  Buffer<T> p_, share_[2];
 };
 
 }  // namespace sl

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import LabelError
-from structlearn.ops._derivatives import finite, no_third, require_second
+from structlearn.ops._derivatives import no_third, require_second
 from structlearn.ops._library import kernel, lengths_within
 from structlearn.ops._register import operator
 
@@ -223,14 +223,10 @@ def _backward_grad(ctx: Any, direction: Tensor | None) -> Any:
 
 
 def _second(spans: Tensor, lengths: Tensor | None, grad: Tensor, direction: Tensor) -> tuple[Tensor, Tensor]:
-    """(d log Z_b . v (B,), sum_b grad_b (d^2 log Z_b) v) for a direction v, computed in float64.
-
-    Differences of means along v cancel; so does the entropy below.
-    """
-    wide, v = spans.double(), direction.double().contiguous()
-    along, curvature = _second_fake(wide)
-    call("second", wide, lengths, grad.double().contiguous(), v, along, curvature)
-    return along.to(spans.dtype), curvature.to(spans.dtype)
+    """(d log Z_b . v (B,), sum_b grad_b (d^2 log Z_b) v) for a direction v."""
+    along, curvature = _second_fake(spans)
+    call("second", spans, lengths, grad.contiguous(), direction.contiguous(), along, curvature)
+    return along, curvature
 
 
 def _second_fake(spans: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
@@ -238,12 +234,10 @@ def _second_fake(spans: Tensor, *rest: Any) -> tuple[Tensor, Tensor]:
 
 
 def _entropy(spans: Tensor, lengths: Tensor | None) -> Tensor:
-    """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
-    wide = spans.double()
-    log_z = _forward(wide, lengths, False, "cpu")[0]
-    mean = torch.empty_like(log_z)
-    call("second", wide, lengths, 0, *finite([wide]), mean, 0)
-    return (log_z - mean).masked_fill_(log_z == float("-inf"), 0.0).to(spans.dtype)
+    """-E[log p(y)], (B,)."""
+    out = _entropy_fake(spans)
+    call("entropy", spans, lengths, out)
+    return out
 
 
 def _entropy_fake(spans: Tensor, *rest: Any) -> Tensor:
@@ -256,11 +250,14 @@ def _entropy_context(ctx: Any, inputs: Any, output: Any) -> None:
 
 
 def _entropy_grad(ctx: Any, grad: Tensor | None) -> Any:
-    spans, lengths = ctx.saved_tensors
-    if grad is None:
-        return None, None
-    # d(log Z - <m, s>) = m - m - (d^2 log Z) s, with m the marginals.
-    return second(spans, lengths, -grad, *finite([spans]))[1], None
+    return None if grad is None else entropy_backward(*ctx.saved_tensors, grad), None
+
+
+def _entropy_backward(spans: Tensor, lengths: Tensor | None, grad: Tensor) -> Tensor:
+    """sum_b grad_b d H_b / d spans."""
+    d_spans = _dense(spans)
+    call("entropy_backward", spans, lengths, grad.contiguous(), d_spans)
+    return d_spans
 
 
 def _kbest(spans: Tensor, lengths: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
@@ -326,6 +323,13 @@ forward = operator(
     _forward_fake,
     setup_context=_forward_context,
     backward=_forward_grad,
+)
+entropy_backward = operator(
+    f"span_tree_entropy_backward({ARGS}, Tensor grad) -> Tensor",
+    _entropy_backward,
+    _backward_fake,
+    setup_context=lambda ctx, inputs, output: None,
+    backward=no_third,
 )
 entropy = operator(
     f"span_tree_entropy({ARGS}) -> Tensor",
