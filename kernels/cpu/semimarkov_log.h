@@ -8,7 +8,8 @@
 //   P[t][p][c] = G_t[c] exp(a_t[p] + T[p][c] - b_t[c]),                  D_t[p] = sum_c P[t][p][c]
 // and the same with the product rule for P'. The exponentials are at most 1 and sum to 1, so nothing
 // drifts with the length. a_t and b_t are kept relative to whole numbers near their largest entry: such numbers add up
-// exactly, and what is left of a large potential after one of them is exact, too. With v = log q, the sum of v over an
+// exactly, and what is left of a large potential after one of them is exact, too. Each logarithm is a number, the largest
+// summand or a whole number more, and apart from it the rest, which a large number would swallow. With v = log q, the sum of v over an
 // output is log p(y), hence -along the entropy. C^2 exponentials a position, about 40 times the scaled product.
 #pragma once
 #include "draw.h"
@@ -42,6 +43,7 @@ class SemiLogRow {
     log_z = slope = 0, feasible = true;
     if (n_ == 0) return;
     for (Buffer<double>* x : {&a_, &b_}) x->resize((n_ + 1) * Cp_), std::fill_n(x->data, (n_ + 1) * Cp_, kNegInf<double>);
+    for (Buffer<double>* x : {&ra_, &rb_}) x->resize((n_ + 1) * Cp_), std::fill_n(x->data, (n_ + 1) * Cp_, 0.0);
     for (Buffer<double>* x : {&da_, &db_}) x->resize(kTangent ? (n_ + 1) * Cp_ : 0), std::fill_n(x->data, kTangent ? (n_ + 1) * Cp_ : 0, 0.0);
     ends_.assign(n_ + 1, kNegInf<double>), starts_ = ends_;
     starts_[0] = 0;
@@ -53,14 +55,16 @@ class SemiLogRow {
       log_z = kNegInf<double>;
       return;
     }
-    double sum = 0;
+    const double top = *std::max_element(at(a_, n_), at(a_, n_) + C_);
+    double most = kNegInf<double>, sum = 0;
     last_.resize(C_);
-    for (int64_t c = 0; c < C_; ++c) sum += last_[c] = std::exp(at(a_, n_)[c] * unit_);
+    for (int64_t c = 0; c < C_; ++c) most = std::max(most, last_[c] = (at(a_, n_)[c] - top) * unit_ + at(ra_, n_)[c]);
+    for (int64_t c = 0; c < C_; ++c) sum += last_[c] = std::exp(last_[c] - most);
     for (int64_t c = 0; c < C_; ++c) {
       last_[c] /= sum;
       if (kTangent && last_[c] > 0) slope += last_[c] * last_slope(c);
     }
-    log_z = saturated<double>((long double)(ends_[n_]) * unit_ + std::log(sum));
+    log_z = saturated<double>(((long double)(ends_[n_]) + top) * unit_ + (most + std::log(sum)));
   }
 
   // Backward pass after forward: adds weight * P (or, with a direction, weight * P') to the gradient of a
@@ -89,13 +93,13 @@ class SemiLogRow {
   // of a segment labelled c that ends before t.
   int64_t draw_label(int64_t t, int64_t next, double uniform) {
     const Semi<double>& semi = careful_.semi();
-    return draw_by(C_, uniform, [&](int64_t p) { return at(a_, t)[p] + (next < 0 ? 0.0 : semi.transition(0, t)[p * C_ + next]); });
+    return draw_by(C_, uniform, [&](int64_t p) { return Term{at(a_, t)[p] + (next < 0 ? 0.0 : semi.transition(0, t)[p * C_ + next]), at(ra_, t)[p]}; });
   }
   int64_t draw_width(int64_t t, int64_t c, double uniform) {
     const Semi<double>& semi = careful_.semi();
     return draw_by(std::min(W_, t), uniform, [&](int64_t w) {
       const int64_t s = t - w - 1;
-      return begins(s) ? (semi.segments(0, s, w)[c] + (starts_[s] - ends_[t])) + at(b_, s)[c] : kNegInf<double>;
+      return begins(s) ? Term{(semi.segments(0, s, w)[c] + (starts_[s] - ends_[t])) + at(b_, s)[c], at(rb_, s)[c]} : Term{kNegInf<double>, 0};
     });
   }
 
@@ -107,12 +111,17 @@ class SemiLogRow {
   bool begins(int64_t t) const { return starts_[t] > kNegInf<double>; }
   double last_slope(int64_t c) { return at(da_, n_)[c] + (along == Along::kLogProbability ? std::log(last_[c]) : 0.0); }
 
+  // exp(x + rest), x in units.
+  struct Term {
+    double x, rest;
+  };
   template <class F>
-  int64_t draw_by(int64_t n, double uniform, F&& score) {
+  int64_t draw_by(int64_t n, double uniform, F&& term) {
     weight_.resize(n);
-    double top = kNegInf<double>;
-    for (int64_t i = 0; i < n; ++i) top = std::max(top, weight_[i] = score(i));
-    for (int64_t i = 0; i < n; ++i) weight_[i] = std::exp((weight_[i] - top) * unit_);
+    double top = kNegInf<double>, most = kNegInf<double>;
+    for (int64_t i = 0; i < n; ++i) top = std::max(top, term(i).x);
+    for (int64_t i = 0; i < n; ++i) most = std::max(most, weight_[i] = (term(i).x - top) * unit_ + term(i).rest);
+    for (int64_t i = 0; i < n; ++i) weight_[i] = std::exp(weight_[i] - most);
     return draw(weight_.data(), n, uniform);
   }
 
@@ -142,21 +151,25 @@ class SemiLogRow {
     return (load_row(matrix + p * C_, c, C_, kNegInf<double>) - (starts_[t] - ends_[t])) + at(a_, t)[p];
   }
 
-  // Labels c.. of log sum_i exp(x_i) and of its derivative; each(f) calls f(x, direction of the part, derivative so far).
+  // Labels c.. of log sum_i exp(x_i + rest_i) and of its derivative; each(f) calls f(x, rest, direction of the part,
+  // derivative so far), x in units.
   template <class Each>
-  void log_sum(int64_t c, Each&& each, double* sums, double* slopes) {
-    Vec<double> top = splat<double>(kNegInf<double>), sum{}, mean{};
-    each([&](Vec<double> x, const T*, Vec<double>) { top = vmax(x, top); });
+  void log_sum(int64_t c, Each&& each, double* sums, double* rests, double* slopes) {
+    Vec<double> top = splat<double>(kNegInf<double>), most = top, sum{}, mean{};
+    each([&](Vec<double> x, Vec<double>, const T*, Vec<double>) { top = vmax(x, top); });
     const Vec<double> shift = top > kNegInf<double> ? top : Vec<double>{};
-    each([&](Vec<double> x, const T* v, Vec<double> before) {
-      const Vec<double> y = (x - shift) * unit_, e = vexp<double>(y);
+    each([&](Vec<double> x, Vec<double> rest, const T*, Vec<double>) { most = vmax((x - shift) * unit_ + rest, most); });
+    most = top > kNegInf<double> ? most : Vec<double>{};
+    each([&](Vec<double> x, Vec<double> rest, const T* v, Vec<double> before) {
+      const Vec<double> y = ((x - shift) * unit_ + rest) - most, e = vexp<double>(y);
       sum += e;
       if constexpr (kTangent) mean += e > 0.0 ? e * (part(v, c, y) + before) : Vec<double>{};
     });
     for (int64_t i = 0; i < kLanes<double>; ++i) {
       if (!(sum[i] > 0)) continue;
-      const double log = std::log(sum[i]);
-      sums[c + i] = shift[i] + log / unit_;
+      const double log = std::log(sum[i]), rest = most[i] + log;
+      sums[c + i] = shift[i] + std::rint(rest / unit_);
+      rests[c + i] = rest - (sums[c + i] - shift[i]) * unit_;
       if (kTangent) slopes[c + i] = mean[i] / sum[i] - (along == Along::kLogProbability ? log : 0.0);
     }
   }
@@ -164,20 +177,18 @@ class SemiLogRow {
 
   // a_t from b before it; false if nothing can end before t.
   bool end_step(const Semi<T>& whole, const Semi<double>& semi, int64_t t) {
-    int64_t near = t - 1;
-    const int64_t first = std::max<int64_t>(0, t - W_);
-    while (near >= first && !begins(near)) --near;
-    if (near < first) return false;
+    const double near = *std::max_element(starts_.begin() + std::max<int64_t>(0, t - W_), starts_.begin() + t);
+    if (near == kNegInf<double>) return false;
     Vec<double> top = splat<double>(kNegInf<double>);
     for (int64_t c = 0; c < C_; c += kLanes<double>)
-      each_start(t, [&](int64_t s, int64_t w) { top = vmax(segment(semi, s, w, c, starts_[near]), top); });
+      each_start(t, [&](int64_t s, int64_t w) { top = vmax(segment(semi, s, w, c, near), top); });
     const double best = hmax(top);
     if (!(best > kNegInf<double>)) return false;
-    ends_[t] = std::rint(starts_[near] + best);
+    ends_[t] = std::rint(near + best);
     for (int64_t c = 0; c < C_; c += kLanes<double>)
       log_sum(c, [&](auto&& f) {
-        each_start(t, [&](int64_t s, int64_t w) { f(segment(semi, s, w, c, ends_[t]), v_segments(whole, s, w), slopes(db_, s, c)); });
-      }, at(a_, t), at(da_, t));
+        each_start(t, [&](int64_t s, int64_t w) { f(segment(semi, s, w, c, ends_[t]), load(at(rb_, s) + c), v_segments(whole, s, w), slopes(db_, s, c)); });
+      }, at(a_, t), at(ra_, t), at(da_, t));
     return true;
   }
 
@@ -192,8 +203,8 @@ class SemiLogRow {
     starts_[t] = ends_[t] + std::rint(best);
     for (int64_t c = 0; c < C_; c += kLanes<double>)
       log_sum(c, [&](auto&& f) {
-        for (int64_t p = 0; p < C_; ++p) f(pair(matrix, t, p, c), v_matrix(whole, t, p), kTangent ? splat(at(da_, t)[p]) : Vec<double>{});
-      }, at(b_, t), at(db_, t));
+        for (int64_t p = 0; p < C_; ++p) f(pair(matrix, t, p, c), splat(at(ra_, t)[p]), v_matrix(whole, t, p), kTangent ? splat(at(da_, t)[p]) : Vec<double>{});
+      }, at(b_, t), at(rb_, t), at(db_, t));
   }
 
   // P[t] (or P'[t]) from D; leaves G_t in g_ (and its derivative in dg_).
@@ -209,7 +220,7 @@ class SemiLogRow {
         continue;
       }
       for (int64_t c = 0; c < C_; c += kLanes<double>) {
-        const Vec<double> a = load(at(a_, end) + c), x = (segment(semi, t, w, c, ends_[end]) - a) * unit_;
+        const Vec<double> a = load(at(a_, end) + c), x = (segment(semi, t, w, c, ends_[end]) - a) * unit_ + (load(at(rb_, t) + c) - load(at(ra_, end) + c));
         const Vec<double> q = a > kNegInf<double> ? vexp<double>(x) : Vec<double>{};
         Vec<double> p = q * load(at(d_, end) + c);
         store(g_.data + c, load(g_.data + c) + p);
@@ -233,7 +244,7 @@ class SemiLogRow {
     for (int64_t p = 0; p < C_; ++p) {
       Vec<double> sum{}, dsum{};
       for (int64_t c = 0; c < C_; c += kLanes<double>) {
-        const Vec<double> b = load(at(b_, t) + c), x = (pair(matrix, t, p, c) - b) * unit_;
+        const Vec<double> b = load(at(b_, t) + c), x = (pair(matrix, t, p, c) - b) * unit_ + (at(ra_, t)[p] - load(at(rb_, t) + c));
         const Vec<double> q = b > kNegInf<double> ? vexp<double>(x) : Vec<double>{};
         Vec<double> y = q * load(g_.data + c);
         sum += y;
@@ -256,7 +267,7 @@ class SemiLogRow {
   SemiDirection<T> v_;
   std::vector<double> ends_, starts_;  // what a_t and b_t are relative to, -inf where there is nothing
   std::vector<double> last_, pairs_, weight_;  // last_: probabilities of the last label
-  Buffer<double> a_, da_, b_, db_, d_, dd_, g_, dg_;
+  Buffer<double> a_, ra_, da_, b_, rb_, db_, d_, dd_, g_, dg_;  // ra_, rb_: rests
 };
 
 // Sums of a shared transition's gradient, one a chunk of rows, added up in a fixed order so that the

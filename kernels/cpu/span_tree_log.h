@@ -109,9 +109,10 @@ class SpanTreeLog {
       whole = std::rint(top), rest = (top - whole) + log / unit_;
     }
     const bool lives = top > kNegInf<double> && (i == j || splits(i, j, &whole, &rest, &slope));
-    const double carry = std::rint(rest);
+    const double sum = whole + std::rint(rest);
+    rest -= sum - whole;
     for (auto [x, place] : {std::pair{&left_, at}, std::pair{&right_, other}})
-      if (lives) x->set(place, whole + carry, rest - carry);
+      if (lives) x->set(place, sum, rest);
       else x->set(place, kNegInf<double>, 0);
     if (kTangent) dleft_.data[at] = dright_.data[other] = lives ? slope : 0;
   }
