@@ -39,12 +39,12 @@ using Total = std::conditional_t<sizeof(T) == 4, double, long double>;
 // The largest size of a finite number among n.
 template <class T>
 inline T largest_finite(const T* x, int64_t n) {
-  T most = 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const T size = std::abs(x[i]);
-    most = size > most && size <= std::numeric_limits<T>::max() ? size : most;
+  Vec<T> most{};
+  for (int64_t i = 0; i < n; i += kLanes<T>) {
+    const Vec<T> v = load_row(x, i, n, T(0)), size = vmax(v, -v);
+    most = size <= std::numeric_limits<T>::max() ? vmax(size, most) : most;
   }
-  return most;
+  return hmax(most);
 }
 
 // Lanes c.. of a row of `size` numbers in double, 0 past the end.

@@ -12,8 +12,10 @@ template <class T>
 inline T largest_potential(const Semi<T>& semi, int64_t b) {
   const int64_t n = semi.length(b), C = semi.C;
   T most = 0;
-  for (int64_t t = 0; t < n; ++t)
-    for (int64_t w = 0; w < semi.widths(t, n); ++w) most = std::max(most, largest_finite(semi.segments(b, t, w), C));
+  for (int64_t t = 0; t < n; ++t) {
+    const int64_t widths = semi.widths(t, n), together = semi.args.segments_w == C ? widths : 1;
+    for (int64_t w = 0; w < widths; w += together) most = std::max(most, largest_finite(semi.segments(b, t, w), together * C));
+  }
   for (int64_t t = 1; t < (semi.shared() ? std::min<int64_t>(n, 2) : n); ++t) most = std::max(most, largest_finite(semi.transition(b, t), C * C));
   return most;
 }
