@@ -22,6 +22,14 @@ def log_sum_exp(x: np.ndarray) -> float:
     return float(top) if not np.isfinite(top) else float(top + np.log(np.exp(x - top).sum()))
 
 
+def log_sums(x: np.ndarray) -> np.ndarray:
+    """log sum exp over the first axis, in the precision of ``x``."""
+    top = x.max(0)
+    shift = np.where(top > -np.inf, top, 0)
+    with np.errstate(divide="ignore"):
+        return shift + np.log(np.exp(x - shift).sum(0))  # type: ignore[no-any-return]
+
+
 @dataclass(frozen=True)
 class Row:
     """One instance: outputs in the order that ties are broken, the parts of each, and the potentials."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise, product
+from typing import NamedTuple
 
 import numpy as np
 
-from . import Part, Row
+from . import Part, Row, log_sums
 
 Segmentation = tuple[tuple[int, int, int], ...]  # (start, last, label) from front to back
 
@@ -57,3 +58,59 @@ def rows(segments: np.ndarray, transition: np.ndarray, lengths: Sequence[int] | 
         fields = {"segments": line, "transition": transition if shared else transition[b]}
         found.append(Row([code(y, labels) for y in space], [parts(y, shared) for y in space], fields))
     return found
+
+
+class Totals(NamedTuple):
+    """What is true of one sequence, in extended precision, for lengths beyond enumeration."""
+
+    log_partition: np.floating
+    entropy: np.floating
+    best: np.floating
+    segments: np.ndarray  # (N, W, C) marginals
+    transition: np.ndarray  # (C, C) or (N-1, C, C) marginals
+
+
+def totals(segments: np.ndarray, transition: np.ndarray, n: int) -> Totals:
+    """Forward and backward sums over the first n positions of segments (N, W, C)."""
+    s, steps = segments.astype(np.longdouble), transition.astype(np.longdouble)
+    width, labels = s.shape[1:]
+
+    chosen, pairs = np.zeros(s.shape, np.longdouble), np.zeros(steps.shape, np.longdouble)
+    if n == 0:
+        return Totals(*np.zeros(3, np.longdouble), chosen, pairs)
+
+    def into(t: int) -> np.ndarray:
+        return steps if steps.ndim == 2 else steps[t - 1]
+
+    ends, starts, follows, goes_on = (np.full((n + 1, labels), -np.inf, np.longdouble) for _ in range(4))
+    best = np.full((2, n + 1, labels), -np.inf, np.longdouble)
+    starts[0] = best[1, 0] = 0
+    for t in range(1, n + 1):
+        before = [(t - w - 1, w) for w in range(min(width, t))]
+        ends[t] = log_sums(np.stack([starts[i] + s[i, w] for i, w in before]))
+        best[0, t] = np.max([best[1, i] + s[i, w] for i, w in before], 0)
+        if t < n:
+            starts[t] = log_sums(ends[t][:, None] + into(t))
+            best[1, t] = (best[0, t][:, None] + into(t)).max(0)
+    follows[n] = 0
+    for t in reversed(range(n)):
+        goes_on[t] = log_sums(np.stack([s[t, w] + follows[t + w + 1] for w in range(min(width, n - t))]))
+        if t:
+            follows[t] = log_sums((into(t) + goes_on[t]).T)
+    log_z = log_sums(ends[n])
+    last = np.exp(ends[n] - log_z)
+    entropy = _information(last, ends[n] - log_z)
+    for t in range(n):
+        for w in range(min(width, n - t)):
+            chosen[t, w] = np.exp(starts[t] + s[t, w] + follows[t + w + 1] - log_z)
+            entropy += _information(chosen[t, w], starts[t] + s[t, w] - ends[t + w + 1])
+        if t:
+            here = np.exp(ends[t][:, None] + into(t) + goes_on[t] - log_z)
+            entropy += _information(here, ends[t][:, None] + into(t) - starts[t])
+            pairs[... if steps.ndim == 2 else t - 1] += here
+    return Totals(log_z, entropy, best[0, n].max(), chosen, pairs)
+
+
+def _information(p: np.ndarray, log_share: np.ndarray) -> np.floating:
+    """- sum p log_share over p > 0."""
+    return -(p[p > 0] * log_share[p > 0]).sum()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import Part, Row, log_sum_exp
+from . import Part, Row, log_sum_exp, log_sums
 
 
 class Subtree(NamedTuple):
@@ -100,3 +100,30 @@ def best(spans: np.ndarray, n: int) -> tuple[float, dict[tuple[int, int], int]]:
         if i < j:
             todo += [(i, cut[i, j]), (cut[i, j] + 1, j)]
     return float(chart[0, n - 1]), labels
+
+
+def marginals(spans: np.ndarray, n: int) -> tuple[np.ndarray, float]:
+    """Probabilities (N, N, L) of labelled spans and the entropy, inside and outside in extended precision."""
+    s = spans.astype(np.longdouble)
+    inside, outside = (np.full((n, n), -np.inf, np.longdouble) for _ in range(2))
+    splits, found = np.zeros((n, n), np.longdouble), np.zeros(s.shape, np.longdouble)
+    for w in range(n):
+        for i in range(n - w):
+            j = i + w
+            if w:
+                splits[i, j] = log_sums(inside[i, i:j] + inside[i + 1 : j + 1, j])
+            inside[i, j] = log_sums(s[i, j]) + splits[i, j]
+    outside[0, n - 1] = 0
+    log_z, entropy = inside[0, n - 1], np.longdouble(0)
+    for w in reversed(range(n)):
+        for i in range(n - w):
+            j = i + w
+            found[i, j] = np.exp(outside[i, j] + s[i, j] + splits[i, j] - log_z)
+            above, p = outside[i, j] + log_sums(s[i, j]), found[i, j]
+            entropy -= (p[p > 0] * (s[i, j][p > 0] - log_sums(s[i, j]))).sum()
+            for k in range(i, j):
+                share = inside[i, k] + inside[k + 1, j] - splits[i, j]
+                entropy -= p.sum() * np.exp(share) * share if p.sum() > 0 and share > -np.inf else 0
+                outside[i, k] = np.logaddexp(outside[i, k], above + inside[k + 1, j])
+                outside[k + 1, j] = np.logaddexp(outside[k + 1, j], above + inside[i, k])
+    return found, float(entropy)
