@@ -49,8 +49,10 @@ def check(segments: Tensor, transition: Tensor, lengths: Tensor, marginal: float
     """log Z, its gradient and marginals by all their ways, entropy and best score within these errors in float32."""
     dtype, eps = segments.dtype, torch.finfo(segments.dtype).eps
     digits = 1.0 if dtype is torch.float32 else 1e-7  # the oracle's own: 1e6 in extended precision
-    rows = [oracle.totals(numbers(x), numbers(transition if transition.dim() == 2 else y), int(n))
-            for x, y, n in zip(segments, transition if transition.dim() == 4 else segments, lengths, strict=True)]  # fmt: skip
+    rows = [
+        oracle.totals(numbers(x), numbers(transition if transition.dim() == 2 else y), int(n))
+        for x, y, n in zip(segments, transition if transition.dim() == 4 else segments, lengths, strict=True)
+    ]
     leaves = [segments.clone().requires_grad_(), transition.clone().requires_grad_()]
     s = sl.SemiMarkov(*leaves, lengths=lengths, backend="cpu")
     quiet = sl.SemiMarkov(segments, transition, lengths=lengths, backend="cpu")
@@ -120,8 +122,16 @@ def everything(segments: Tensor, transition: Tensor, lengths: Tensor) -> dict[st
     assert isinstance(along, Tensor)
     y, scores = s.topk(3)
     counter = Counter(({"segments": torch.ones_like(segments, dtype=torch.int64)},), (segments.shape[1] + 1,))
-    found = {"argmax": s.argmax(), "max": s.max(), "log Z": log_z, "entropy": entropy, "y": y, "scores": scores,
-             "sample": s.sample(20, generator=torch.Generator().manual_seed(1)), "table": s.max_by_count(counter).table}  # fmt: skip
+    found = {
+        "argmax": s.argmax(),
+        "max": s.max(),
+        "log Z": log_z,
+        "entropy": entropy,
+        "y": y,
+        "scores": scores,
+        "sample": s.sample(20, generator=torch.Generator().manual_seed(1)),
+        "table": s.max_by_count(counter).table,
+    }
     for name, parts in (
         ("marginals of", gradient),
         ("second derivative by", torch.autograd.grad(along, leaves)),
@@ -142,8 +152,10 @@ def test_finite_masks_act_as_minus_infinity(mask: float | str, per_position: boo
     masked[0][..., 0, 0] = False  # leaves outputs of single positions
     masked[1][..., 0, 0] = False
     value = mask_value(mask, dtype)
-    results = [everything(segments.masked_fill(masked[0], x), transition.masked_fill(masked[1], x), lengths)
-               for x in (NEG_INF, value)]  # fmt: skip
+    results = [
+        everything(segments.masked_fill(masked[0], x), transition.masked_fill(masked[1], x), lengths)
+        for x in (NEG_INF, value)
+    ]
     tolerance = 100 * torch.finfo(dtype).eps
     for name, expected in results[0].items():
         found = results[1][name]
@@ -170,15 +182,21 @@ def test_if_all_outputs_are_masked_the_best_of_them_is_found(where: str, mask: f
     if where in ("transition", "everything"):
         transition[...] = value
     s = sl.SemiMarkov(segments, transition, lengths=lengths, backend="cpu")
-    best = torch.tensor([float(oracle.totals(numbers(x), numbers(transition), int(n)).best)
-                         for x, n in zip(segments, lengths, strict=True)], dtype=torch.float64)  # fmt: skip
+    best = torch.tensor(
+        [
+            float(oracle.totals(numbers(x), numbers(transition), int(n)).best)
+            for x, n in zip(segments, lengths, strict=True)
+        ],
+        dtype=torch.float64,
+    )
     best = best.clamp(torch.finfo(dtype).min, torch.finfo(dtype).max).to(dtype)
     for found in (s.max(), s.score(s.argmax()), s.topk(2)[1][0]):
         torch.testing.assert_close(found, best, rtol=1e-6, atol=1e-4)
     assert s.log_partition().isfinite().all()
     assert (s.score(s.sample(5)) > NEG_INF).all()
     entropy = s.entropy()
-    assert entropy.isfinite().all() and (entropy >= 0).all()
+    assert entropy.isfinite().all()
+    assert (entropy >= 0).all()
     for parts, n in zip(s.marginals().segments, lengths.tolist(), strict=True):
         torch.testing.assert_close(coverage(parts, n), torch.ones(n, dtype=torch.float64), rtol=0, atol=1e-5)
 

@@ -46,8 +46,10 @@ def check(spans: Tensor, lengths: Tensor, marginal: float, entropy: float) -> No
     dtype, eps = spans.dtype, torch.finfo(spans.dtype).eps
     digits = 1.0 if dtype is torch.float32 else 1e-7  # the oracle's own: 1e6 in extended precision
     values = [oracle.totals(numbers(x), int(n)) for x, n in zip(spans, lengths, strict=True)]
-    rows = [oracle.marginals(numbers(x), int(n)) if n else (np.zeros(x.shape), 0.0)
-            for x, n in zip(spans, lengths, strict=True)]  # fmt: skip
+    rows = [
+        oracle.marginals(numbers(x), int(n)) if n else (np.zeros(x.shape), 0.0)
+        for x, n in zip(spans, lengths, strict=True)
+    ]
     leaf = spans.clone().requires_grad_()
     s, quiet = (sl.SpanTree(x, lengths=lengths, backend="cpu") for x in (leaf, spans))
     log_z, both = quiet.log_partition_and_marginals()
@@ -153,13 +155,16 @@ def test_if_all_trees_are_masked_the_best_of_them_is_found(where: str, mask: flo
         spans[...] = value
     s = sl.SpanTree(spans, lengths=LENGTHS, backend="cpu")
     wide = numbers(spans).astype(np.longdouble)
-    best = np.array([float(np.clip(_best(x, int(n)), torch.finfo(dtype).min, None)) for x, n in zip(wide, LENGTHS, strict=True)])  # fmt: skip
+    best = np.array(
+        [float(np.clip(_best(x, int(n)), torch.finfo(dtype).min, None)) for x, n in zip(wide, LENGTHS, strict=True)]
+    )
     for found in (s.max(), s.score(s.argmax()), s.topk(2)[1][0]):
         np.testing.assert_allclose(numbers(found), best, rtol=1e-6, atol=1e-4)
     assert s.log_partition().isfinite().all()
     assert (s.score(s.sample(5)) > NEG_INF).all()
     entropy = s.entropy()
-    assert entropy.isfinite().all() and (entropy >= 0).all()
+    assert entropy.isfinite().all()
+    assert (entropy >= 0).all()
     check_sums(s.marginals().spans, LENGTHS)
 
 
