@@ -3,6 +3,7 @@
 //   s(y) = start[y_0] + sum_t unary[t][y_t] + sum_{t>0} transition[t-1][y_{t-1}][y_t] + end[y_last]
 #pragma once
 #include "batch.h"
+#include "exact.h"
 #include "parallel.h"
 #include "rows.h"
 
@@ -36,19 +37,31 @@ struct ChainScores {
   const T* transition(int64_t b, int64_t t) const {  // from position t to t + 1
     return static_cast<const T*>(args.transition) + b * args.transition_b + t * args.transition_n;
   }
-  // s(y) - s(z) for labels of sequence b.
-  T difference(int64_t b, const int64_t* y, const int64_t* z) const {
+  // s(y) in units for labels of sequence b.
+  double score(int64_t b, const int64_t* y) const {
     const int64_t n = length(b);
-    T sum = 0;
+    double sum = 0;
     for (int64_t t = 0; t < n; ++t) {
-      if (y[t] != z[t]) sum += unary(b, t)[y[t]] - unary(b, t)[z[t]];
+      sum += in_units(unary(b, t)[y[t]]);
+      if (t) sum += in_units(transition(b, t - 1)[y[t - 1] * C + y[t]]);
+    }
+    if (n && start) sum += in_units(start[y[0]]);
+    if (n && end) sum += in_units(end[y[n - 1]]);
+    return sum;
+  }
+  // s(y) - s(z) in units, for a y that is not forbidden.
+  double difference(int64_t b, const int64_t* y, const int64_t* z) const {
+    const int64_t n = length(b);
+    double sum = 0;
+    for (int64_t t = 0; t < n; ++t) {
+      if (y[t] != z[t]) sum += in_units(unary(b, t)[y[t]]) - in_units(unary(b, t)[z[t]]);
       if (t && (y[t] != z[t] || y[t - 1] != z[t - 1])) {
         const T* m = transition(b, t - 1);
-        sum += m[y[t - 1] * C + y[t]] - m[z[t - 1] * C + z[t]];
+        sum += in_units(m[y[t - 1] * C + y[t]]) - in_units(m[z[t - 1] * C + z[t]]);
       }
     }
-    if (n && start && y[0] != z[0]) sum += start[y[0]] - start[z[0]];
-    if (n && end && y[n - 1] != z[n - 1]) sum += end[y[n - 1]] - end[z[n - 1]];
+    if (n && start && y[0] != z[0]) sum += in_units(start[y[0]]) - in_units(start[z[0]]);
+    if (n && end && y[n - 1] != z[n - 1]) sum += in_units(end[y[n - 1]]) - in_units(end[z[n - 1]]);
     return sum;
   }
 };

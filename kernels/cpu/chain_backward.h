@@ -22,10 +22,11 @@ struct Backward {
   const T* grad;  // null: 1
   T *d_unary, *d_transition;
   const ScaledMatrix<T>& matrix;  // of a shared transition
+  const Shift<T>& columns;        // and its column maxima
   Panels<T> panels;               // E transposed: panels of predecessors
 
-  Backward(const Chain<T>& chain_, const ScaledMatrix<T>& matrix_, const T* grad_, T* d_unary_, T* d_transition_)
-      : chain(chain_), N(chain.N), C(chain.C), Cp(chain.Cp), grad(grad_), d_unary(d_unary_), d_transition(d_transition_), matrix(matrix_) {
+  Backward(const Chain<T>& chain_, const ScaledMatrix<T>& matrix_, const Shift<T>& columns_, const T* grad_, T* d_unary_, T* d_transition_)
+      : chain(chain_), N(chain.N), C(chain.C), Cp(chain.Cp), grad(grad_), d_unary(d_unary_), d_transition(d_transition_), matrix(matrix_), columns(columns_) {
     if (!chain.shared()) return;
     RawBuffer<T> turned;
     turned.resize(C * Cp);
@@ -39,7 +40,8 @@ struct Backward {
     OuterSum<T> pairs;
     RawBuffer<T> sum;  // of all groups of this chunk
     ScaledMatrix<T> own;
-    LogRow<T, false> careful;
+    Shift<T> columns;
+    LogRow<T> careful;
     Tape<T> tape;
 
     explicit Scratch(const Chain<T>& chain) {
@@ -88,16 +90,18 @@ struct Backward {
   void last(Row& row) const {
     row.scale = 1;
     if (chain.end) {
-      weights(chain.end, static_cast<const T*>(nullptr), C, row.beta);
+      Vec<T> unused;
+      weights(chain.end, static_cast<const Shift<T>*>(nullptr), C, row.beta, &unused);
     } else {
       for (int64_t c = 0; c < Cp; ++c) row.beta[c] = c < C ? T(1) : T(0);
     }
   }
 
   // x_t from b_t; the same weights as forward.
-  void message(Row& row, int64_t t, const T* m, Scratch& s) const {
+  void message(Row& row, int64_t t, const Shift<T>& m, Scratch& s) const {
     const T* weight = s.tape.weight ? s.tape.w(row.slot, t) : s.weight;
-    if (!s.tape.weight) weights(chain.unary(row.b, t), m, C, s.weight);
+    Vec<T> unused;  // forward has looked at it
+    if (!s.tape.weight) weights(chain.unary(row.b, t), &m, C, s.weight, &unused);
     const int64_t size = C;
     const T* beta = row.beta;
     T* out = row.message;
@@ -136,7 +140,7 @@ struct Backward {
         if (!marginal(rows[active], t, s.tape)) return active;
       }
       if (t == 0) break;
-      for (int r = 0; r < active; ++r) message(rows[r], t, matrix.column_max.data, s), from[r] = rows[r].message;
+      for (int r = 0; r < active; ++r) message(rows[r], t, columns, s), from[r] = rows[r].message;
       if (far && t > 1)
         for (int r = 0; r < active; ++r) fetch(rows[r], t - 1, s.tape);
       step<SumProduct, T>(active, from, panels, [&](int r, int64_t p, Vec<T> sum) { store(rows[r].beta + p, sum); });
@@ -155,7 +159,8 @@ struct Backward {
     if (!marginal(row, row.n - 1, s.tape)) return false;
     for (int64_t t = row.n - 1; t > 0; --t) {
       s.own.set(chain.transition(row.b, t - 1), C);
-      message(row, t, s.own.column_max.data, s);
+      s.columns.set(s.own.column_max.data, C);
+      message(row, t, s.columns, s);
       for (int64_t p = 0; p < C; ++p) {
         Vec<T> sum{};
         for (int64_t c = 0; c < C; c += kLanes<T>) sum += load(s.own.row(p, Cp) + c) * load(row.message + c);

@@ -25,11 +25,14 @@ struct Forward {
   const int64_t N, C, Cp;
   T* log_z;
   ScaledMatrix<T> matrix;   // shared transition
+  Shift<T> columns, start;  // its column maxima, and the scores of the first label
   Panels<T> panels;
 
   Forward(const ChainArgs& args, T* log_z_) : chain(args), N(args.N), C(args.C), Cp(chain.Cp), log_z(log_z_) {
+    if (chain.start) start.set(chain.start, C);
     if (!chain.shared()) return;
     matrix.set(chain.transition(0, 0), C);
+    columns.set(matrix.column_max.data, C);
     panels.pack(C, C, T(1), matrix.entries.data, Cp);
   }
 
@@ -37,12 +40,13 @@ struct Forward {
   struct Scratch {
     RawBuffer<T> rows, weight;  // rows: two positions of every row in the group, where alpha is not kept
     ScaledMatrix<T> own;     // this position's matrix, where it is not shared
-    LogRow<T, false> careful;
+    Shift<T> columns;
+    LogRow<T> careful;
   };
 
   struct Row {
     int64_t b, n, slot, exponents = 0;
-    double logs = 0;  // sum of the k_t
+    double logs = 0;  // sum of all that was taken off
     T scale = 1, *now = nullptr, *weight = nullptr;
     const T* before = nullptr;
     Vec<T> low, high;
@@ -91,8 +95,8 @@ struct Forward {
     const T* before[kRows];
     for (int64_t t = 1; active && t < rows[0].n; ++t) {
       while (rows[active - 1].n <= t) --active;
-      const T* m = matrix.column_max.data;
-      if (!chain.shared()) s.own.set(chain.transition(rows[0].b, t - 1), C), m = s.own.column_max.data;
+      const Shift<T>& m = chain.shared() ? columns : s.columns;
+      if (!chain.shared()) s.own.set(chain.transition(rows[0].b, t - 1), C), s.columns.set(s.own.column_max.data, C);
       for (int r = 0; r < active; ++r) {
         Row& row = rows[r];
         row.scale = take_exponent(hmax(row.high), &row.exponents);
@@ -100,7 +104,7 @@ struct Forward {
         before[r] = row.now;
         row.now = place(s, tape, r, row.slot, t);
         if (tape.weight) row.weight = tape.w(row.slot, t);
-        row.logs += weights(chain.unary(row.b, t), m, C, row.weight);
+        row.logs += double(m.top) + double(weights(chain.unary(row.b, t), &m, C, row.weight, &row.low));
         if (far && t + 1 < row.n) fetch(row, t + 1, tape);
       }
       if (chain.shared()) step<SumProduct, T>(active, before, panels, [&](int r, int64_t c, Vec<T> sum) { finish(rows[r], c, sum); });
@@ -111,10 +115,7 @@ struct Forward {
 
   void first(Row& row) const {
     alignas(kBytes) T zero[kLanes<T>] = {};
-    if (chain.start) {
-      for (int64_t c = 0; c < C; c += kLanes<T>) store(row.weight + c, load_row(chain.start, c, C, T(0)));
-    }
-    row.logs = weights(chain.unary(row.b, 0), chain.start ? row.weight : nullptr, C, row.weight);
+    row.logs = double(start.top) + double(weights(chain.unary(row.b, 0), chain.start ? &start : nullptr, C, row.weight, &row.low));
     for (int64_t c = 0; c < C; c += kLanes<T>) store_row(row.now, c, C, load(row.weight + c) + load(zero));
   }
 
@@ -131,7 +132,7 @@ struct Forward {
   void close(Row& row, Scratch& s, const Tape<T>& tape) const {
     T k = 0, sum = 0;
     if (chain.end) {
-      k = weights(chain.end, static_cast<const T*>(nullptr), C, s.weight.data);
+      k = weights(chain.end, static_cast<const Shift<T>*>(nullptr), C, s.weight.data, &row.low);
       for (int64_t c = 0; c < C; ++c) sum += row.now[c] * s.weight.data[c];
     } else {
       for (int64_t c = 0; c < C; ++c) sum += row.now[c];
@@ -140,11 +141,11 @@ struct Forward {
     // A NaN or infinite total (a row of -inf, or overflow of the sum of logs) is not below or above
     // anything, so the comparison is written to fail then.
     if (hmin<T>(row.low) >= kSafe<T> && sum >= kSafe<T> && std::isfinite(whole)) {
-      log_z[row.b] = T(whole);
+      log_z[row.b] = saturated<T>(whole);
       return;
     }
     s.careful.forward(chain, row.b);
-    log_z[row.b] = T(s.careful.log_z);
+    log_z[row.b] = s.careful.value();
     if (tape.alpha) *tape.a(row.slot, 0) = T(-1);  // tells backward that this row has no scaled form
   }
 };

@@ -1,8 +1,9 @@
 // The k best labellings: each cell keeps its k best prefixes in order,
 //   A_t[c] = k largest of { A_{t-1}[p][i] + T[p][c] } + u_t[c],
-// equal scores in the order of (p, i). Limited by the merge: C k compares a cell at worst, but a
-// predecessor's list is left at its first entry that does not make it.
-#include "chain.h"
+// equal scores in the order of (p, i). Sums are in double precision units (exact.h): no finite score is lost. Where the
+// best of them is so large that it hides differences, every field is taken less its maximum. Limited by the merge: C k
+// compares a cell at worst, but a predecessor's list is left at its first entry that does not make it.
+#include "chain_viterbi_careful.h"
 
 namespace sl {
 namespace {
@@ -19,54 +20,67 @@ class KBest {
       scores[b] = 0;
       return;
     }
-    value_.assign(2 * C_ * k_, kNegInf<T>);
-    from_.resize(n * C_ * k_);
-    T *now = value_.data(), *before = now + C_ * k_;
-    for (int64_t c = 0; c < C_; ++c) now[c * k_] = (chain_.start ? chain_.start[c] : T(0)) + chain_.unary(b, 0)[c];
-    for (int64_t t = 1; t < n; ++t) {
-      std::swap(now, before);
-      const T* m = chain_.transition(b, t - 1);
-      for (int64_t c = 0; c < C_; ++c) {
-        T* list = now + c * k_;
-        merge(before, [&](int64_t p) { return m[p * C_ + c]; }, list, from_.data() + (t * C_ + c) * k_);
-        for (int64_t i = 0; i < k_; ++i) list[i] += chain_.unary(b, t)[c];
-      }
-    }
-    std::vector<T> best(k_);
-    std::vector<int32_t> at(k_);
-    merge(now, [&](int64_t p) { return chain_.end ? chain_.end[p] : T(0); }, best.data(), at.data());
-    for (int64_t i = 0; i < k_ && best[i] > kNegInf<T>; ++i) {
-      scores[i * B + b] = best[i];
-      int64_t cell = at[i];
+    const double* best = run(b, n, false);
+    const bool large = is_large(from_units<T>(best[0]));
+    if (large) run(b, n, true);
+    for (int64_t i = 0; i < k_ && best[i] > kNegInf<double>; ++i) {
+      int64_t cell = at_[i];
+      int64_t* path = labels + (i * B + b) * N;
       for (int64_t t = n - 1; t >= 0; --t) {
-        labels[(i * B + b) * N + t] = cell / k_;
+        path[t] = cell / k_;
         if (t) cell = from_[t * C_ * k_ + cell];
       }
+      scores[i * B + b] = from_units<T>(large ? chain_.score(b, path) : best[i]);
     }
   }
 
  private:
+  // Sums of the k best, best first; `less`: every field less its maximum.
+  const double* run(int64_t b, int64_t n, bool less) {
+    const auto top = [&](const T* x, int64_t size) { return less && x ? top_in_units(x, size) : 0; };
+    value_.assign(2 * C_ * k_, kNegInf<double>);
+    from_.resize(n * C_ * k_), best_.resize(k_), at_.resize(k_);
+    double *now = value_.data(), *before = now + C_ * k_;
+    const double first = top(chain_.start, C_), last = top(chain_.end, C_);
+    for (int64_t c = 0; c < C_; ++c) now[c * k_] = chain_.start ? in_units(chain_.start[c]) - first : 0;
+    for (int64_t t = 0; t < n; ++t) {
+      const T* u = chain_.unary(b, t);
+      const double top_u = top(u, C_);
+      if (t) {
+        std::swap(now, before);
+        const T* m = chain_.transition(b, t - 1);
+        const double top_m = top(m, C_ * C_);
+        for (int64_t c = 0; c < C_; ++c)
+          merge(before, [&](int64_t p) { return in_units(m[p * C_ + c]) - top_m; }, now + c * k_, from_.data() + (t * C_ + c) * k_);
+      }
+      for (int64_t c = 0; c < C_; ++c)
+        for (int64_t i = 0; i < k_; ++i) now[c * k_ + i] += in_units(u[c]) - top_u;
+    }
+    merge(now, [&](int64_t p) { return chain_.end ? in_units(chain_.end[p]) - last : 0; }, best_.data(), at_.data());
+    return best_.data();
+  }
+
   template <class F>
-  void merge(const T* lists, F&& step, T* best, int32_t* from) const {
+  void merge(const double* lists, F&& step, double* best, int32_t* from) const {
     int64_t size = 0;
     for (int64_t p = 0; p < C_; ++p) {
-      const T s = step(p);
+      const double s = step(p);
       for (int64_t i = 0; i < k_; ++i) {
-        const T x = lists[p * k_ + i] + s;
-        if (x == kNegInf<T> || (size == k_ && !(x > best[k_ - 1]))) break;
+        const double x = lists[p * k_ + i] + s;
+        if (x == kNegInf<double> || (size == k_ && !(x > best[k_ - 1]))) break;
         int64_t place = size < k_ ? size++ : k_ - 1;
         for (; place > 0 && x > best[place - 1]; --place) best[place] = best[place - 1], from[place] = from[place - 1];
         best[place] = x, from[place] = int32_t(p * k_ + i);
       }
     }
-    std::fill(best + size, best + k_, kNegInf<T>);
+    std::fill(best + size, best + k_, kNegInf<double>);
     std::fill(from + size, from + k_, 0);
   }
 
   const Chain<T>& chain_;
   const int64_t k_, C_;
-  std::vector<T> value_;
-  std::vector<int32_t> from_;
+  std::vector<double> value_, best_;
+  std::vector<int32_t> from_, at_;
 };
 
 template <class T>

@@ -89,14 +89,15 @@ class Lanes {
   static constexpr int L = kLanes<T>;
 
  public:
-  Lanes(const Chain<T>& chain, const ScaledMatrix<T>& matrix, T* log_z, T* d_unary, ChainSums<T>& sums, int64_t chunk)
-      : chain_(chain), matrix_(matrix), N_(chain.N), C_(chain.C), log_z_(log_z), d_unary_(d_unary), sums_(sums), chunk_(chunk), outer_(chain.C) {
+  Lanes(const Chain<T>& chain, const ScaledMatrix<T>& matrix, const Shift<T>& columns, const Shift<T>& start, T* log_z, T* d_unary, ChainSums<T>& sums, int64_t chunk)
+      : chain_(chain), matrix_(matrix), columns_(columns), start_(start), N_(chain.N), C_(chain.C), log_z_(log_z), d_unary_(d_unary), sums_(sums), chunk_(chunk), outer_(chain.C) {
     pairs_.resize(C_ * C_ * L);
     std::fill_n(pairs_.data, C_ * C_ * L, T(0));
     for (int64_t p = 0; p < C_; ++p)
       for (int64_t c = 0; c < C_; ++c) onward_[p * kMostLaneLabels + c] = back_[c * kMostLaneLabels + p] = matrix.row(p, chain.Cp)[c];
     for (int64_t c = 0; c < C_; ++c) last_[c] = chain.end ? chain.end[c] : T(0);
-    if (chain.end) last_log_ = weights(chain.end, static_cast<const T*>(nullptr), C_, last_);
+    V unused;
+    if (chain.end) last_log_ = weights(chain.end, static_cast<const Shift<T>*>(nullptr), C_, last_, &unused);
     else std::fill_n(last_, kMostLaneLabels, T(1));
   }
 
@@ -138,7 +139,7 @@ class Lanes {
     const ChainGradient<T> out = sums_.of(chain_, chunk_, b, d_unary_, nullptr);
     if (careful) {
       careful_.forward(chain_, b);
-      log_z_[b] = T(careful_.log_z);
+      log_z_[b] = careful_.value();
       careful_.backward(chain_, T(1), out);
       return;
     }
@@ -163,15 +164,14 @@ class Lanes {
       for (int i = 0; i < active; ++i) from[i] = chain_.unary(rows_[i], t);
       T* w = weight(t);
       to_lanes<T>(from, C_, w);
-      const T* shift = t ? matrix_.column_max.data : chain_.start;
+      const Shift<T>& shift = t ? columns_ : start_;
+      const T* moved = t || chain_.start ? shift.rest.data : zeros;
       V top = splat<T>(kNegInf<T>);
-      for (int64_t c = 0; c < C_; ++c) {
-        const V x = load(w + c * L) + (shift ? shift[c] : T(0));
-        store(w + c * L, x);
-        top = vmax(x, top);
-      }
-      logs += __builtin_convertvector(top, DoubleVec<T>);
-      for (int64_t c = 0; c < C_; ++c) store(w + c * L, vexp<T>(load(w + c * L) - top));
+      for (int64_t c = 0; c < C_; ++c) top = vmax(load(w + c * L) + moved[c], top);
+      logs += __builtin_convertvector(top, DoubleVec<T>) + double(shift.top);
+      for (int64_t c = 0; shift.wide && c < C_; ++c)
+        if (moved[c] < Shift<T>::kFar) low = load(w + c * L) - top + moved[c] >= ExpConst<T>::lowest ? V{} : low;
+      for (int64_t c = 0; c < C_; ++c) store(w + c * L, vexp<T>(load(w + c * L) - top + moved[c]));
       if (t == 0) {
         std::copy_n(w, C_ * L, alpha(0));
       } else {
@@ -192,7 +192,7 @@ class Lanes {
       for (int i = active - 1; i >= 0 && chain_.length(rows_[i]) == t + 1; --i) {
         const double whole = std::log(double(sum[i])) + double(exponents[i]) * 0.693147180559945309417 + logs[i] + double(last_log_);
         ok_[i] = low[i] >= kSafe<T> && sum[i] >= kSafe<T> && std::isfinite(whole);
-        log_z_[rows_[i]] = T(whole);
+        log_z_[rows_[i]] = saturated<T>(whole);
       }
     }
   }
@@ -250,6 +250,7 @@ class Lanes {
 
   const Chain<T>& chain_;
   const ScaledMatrix<T>& matrix_;
+  const Shift<T>&columns_, &start_;
   const int64_t N_, C_;
   T *log_z_, *d_unary_;
   ChainSums<T>& sums_;
@@ -266,18 +267,21 @@ class Lanes {
   KeptBuffer<T, 1> weights_;
   T *alpha_ = nullptr, *weight_ = nullptr;
   LaneOuterSum<T> outer_;
-  LogRow<T, false> careful_;
+  LogRow<T> careful_;
 };
 
 template <class T>
 void with_lanes(const Chain<T>& chain, T* log_z, T* d_unary, T* d_transition, T* d_start, T* d_end) {
   ScaledMatrix<T> matrix;
+  Shift<T> columns, start;
   matrix.set(chain.transition(0, 0), chain.C);
+  columns.set(matrix.column_max.data, chain.C);
+  if (chain.start) start.set(chain.start, chain.C);
   const int64_t chunks = std::min<int64_t>(chain.workers(), chain.groups);
   ChainSums<T> sums(chain, chunks);
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
     FlushSubnormals flush;
-    Lanes<T> run(chain, matrix, log_z, d_unary, sums, chunk);
+    Lanes<T> run(chain, matrix, columns, start, log_z, d_unary, sums, chunk);
     for_groups_of(chunk, chunks, chain.groups, [&](int64_t g) {
       run.group(chain.order.data() + g * chain.group_size, int(std::min(chain.group_size, chain.B - g * chain.group_size)));
     });

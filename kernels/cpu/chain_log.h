@@ -1,14 +1,16 @@
 // One sequence in log space, with every sum taken relative to its own maximum, and optionally the
-// derivative of everything along a direction v in the space of potentials:
-//   a_t[c] = u_t[c] + log sum_p exp(a_{t-1}[p] + T[p][c])
+// derivative of everything along a direction v in the space of potentials, or the entropy:
+//   a_t[c]  = u_t[c] + log sum_p exp(a_{t-1}[p] + T[p][c])
 //   a'_t[c] = v_u[c] + sum_p q(p|c) (a'_{t-1}[p] + v_T[p][c]),   q(.|c) the normalised summands
+//   h_t[c]  = sum_p q(p|c) (h_{t-1}[p] - log q(p|c)),            terms of one sign
 // and likewise b, b' from the end. C^2 exponentials a position, about 20 times the scaled product.
 //
-// Both a_t and b_t are kept relative to their largest entry (and a'_t, b'_t to the entry there), with
-// the constants added up in double, and probabilities are normalised at their own position: a sum of
-// scores that grows with the length would cost every probability its last digits.
+// a_t and b_t are sums of two doubles (exact.h): scores of any size add up without losing what small differences
+// between them decide. Probabilities are normalised at their own position. a'_t and b'_t are kept relative to the entry
+// where a_t, b_t is largest, with the constants added up apart: they would grow with the length and cost their own digits.
 #pragma once
 #include "chain.h"
+#include "exact.h"
 
 namespace sl {
 
@@ -24,42 +26,59 @@ struct ChainGradient {  // where a row's derivatives go
   T *start = nullptr, *end = nullptr;  // sums over rows, may be null
 };
 
-template <class T, bool Tangent>
-class LogRow {
- public:
-  double log_z = 0;
-  double along = 0;  // d log_z along the direction
+// What is computed beside the sums. kScores: the derivative along the finite potentials themselves, each field less its
+// maximum, which changes no second derivative.
+enum class Beside { kNothing, kDirection, kScores, kEntropy };
 
-  // Forward pass; enough for log_z and along.
+template <class T, Beside beside = Beside::kNothing>
+class LogRow {
+  using V = Vec<double>;
+  static constexpr int L = kLanes<double>;
+  static constexpr bool kTangent = beside == Beside::kDirection || beside == Beside::kScores;
+  static constexpr bool kMean = beside != Beside::kNothing;
+  static constexpr double kPerUnit = 1 / kUnit<T>;
+
+ public:
+  double log_z = 0;  // in units
+  double mean = 0;   // d log_z along the direction in units, or the entropy
+
+  T value() const { return from_units<T>(log_z); }
+
+  // Forward pass; enough for log_z and mean.
   void forward(const Chain<T>& chain, int64_t b, const ChainDirection<T>& v = {}) {
-    C_ = chain.C, Cp_ = chain.Cp, n_ = chain.length(b), row_ = b, v_ = v;
-    log_z = along = 0;
+    C_ = chain.C, Cp_ = padded<double>(C_), n_ = chain.length(b), row_ = b, v_ = v;
+    log_z = mean = 0;
     if (n_ == 0) return;
-    a_.resize(n_ * Cp_);
-    da_.resize(Tangent ? n_ * Cp_ : 0);
-    for (int64_t c = 0; c < Cp_; ++c) {
-      a(0)[c] = c < C_ ? chain.unary(b, 0)[c] + (chain.start ? chain.start[c] : T(0)) : kNegInf<T>;
-      if (Tangent) da(0)[c] = c < C_ ? v_unary(chain, 0)[c] + (v.start ? v.start[c] : T(0)) : T(0);
+    high_.resize(n_ * Cp_), low_.resize(n_ * Cp_), mean_.resize(kMean ? n_ * Cp_ : 0);
+    for (Buffer<double>* x : {&u_, &x_low_, &p_}) x->resize(Cp_);
+    matrix_.resize(C_ * Cp_), x_.resize(std::max(C_ * L, Cp_));
+    if (kTangent) v_unary_.resize(Cp_), v_matrix_.resize(C_ * Cp_);
+    if (chain.shared()) read_matrix(chain, 0);
+    read(chain.start, u_.data);
+    std::copy_n(u_.data, Cp_, high(0));
+    if (kTangent) read_direction(v.start, chain.start, 0, mean_.data);
+    else if (kMean) std::fill_n(mean_.data, Cp_, 0.0);
+    add_unary(chain, 0);
+    for (int64_t t = 1; t < n_; ++t) {
+      if (!chain.shared()) read_matrix(chain, t - 1);
+      forward_step(t);
+      add_unary(chain, t);
     }
-    bool alive = center(a(0), da(0));
-    for (int64_t t = 1; alive && t < n_; ++t) forward_step(chain, t), alive = center(a(t), da(t));
-    T top = kNegInf<T>;
-    for (int64_t c = 0; alive && c < C_; ++c) top = std::max(top, last(chain, c));
-    if (top == kNegInf<T>) {
-      log_z = kNegInf<double>, along = 0;
-      return;
-    }
-    double sum = 0, mean = 0;
+    read(chain.end, u_.data);
+    const Sum all = weigh(high(n_ - 1), low(n_ - 1), u_.data, nullptr, p_.data);
+    log_z = all.value();
+    if (log_z == kNegInf<double>) mean = 0;
+    if (!kMean || log_z == kNegInf<double>) return;
+    if (kTangent) read_direction(v.end, chain.end, 0, v_unary_.data);
+    double sum = 0;
     for (int64_t c = 0; c < C_; ++c) {
-      const T e = std::exp(last(chain, c) - top);
-      sum += e;
-      if (Tangent) mean += double(e) * (da(n_ - 1)[c] + (v.end ? v.end[c] : T(0)));
+      const double e = p_.data[c];
+      if (e > 0) sum += e * (means(n_ - 1)[c] + (kTangent ? v_unary_.data[c] : -std::log(e)));
     }
-    log_z += top + std::log(sum);
-    along += mean / sum;
+    mean += sum / all.sum + (kTangent ? 0 : std::log(all.sum));
   }
 
-  // Backward pass after forward: adds weight * P (or, with Tangent, weight * P') to the gradients of
+  // Backward pass after forward: adds weight * P (or, with a direction, weight * P') to the gradients of
   // shared potentials and overwrites those of this row, padding included.
   void backward(const Chain<T>& chain, T weight, const ChainGradient<T>& out) {
     const int64_t N = chain.N;
@@ -68,126 +87,208 @@ class LogRow {
     if (!chain.shared() && N > 1)
       std::fill(out.transition + (alive ? n_ - 1 : 0) * C_ * C_, out.transition + (N - 1) * C_ * C_, T(0));
     if (!alive) return;
-    b_.resize(Cp_), db_.resize(Cp_), z_.resize(Cp_), dz_.resize(Cp_), p_.resize(Cp_), sums_.resize(Cp_), e_.resize(C_ * Cp_);
-    for (int64_t c = 0; c < C_; ++c) {
-      b_.data[c] = chain.end ? chain.end[c] : T(0);
-      db_.data[c] = v_.end ? v_.end[c] : T(0);
-    }
-    posterior(n_ - 1, weight, out.unary);
+    for (Buffer<double>* x : {&b_, &b_low_, &b_mean_, &sums_}) x->resize(Cp_);
+    e_.resize(C_ * Cp_), pairs_.resize(C_ * Cp_);
+    std::fill_n(pairs_.data, C_ * Cp_, 0.0);
+    read(chain.end, b_.data);
+    std::fill_n(b_low_.data, Cp_, 0.0);
+    if (kTangent) read_direction(v_.end, chain.end, 0, b_mean_.data);
+    posterior(n_ - 1, double(weight), out.unary);
     if (out.end)
       for (int64_t c = 0; c < C_; ++c) out.end[c] += out.unary[(n_ - 1) * C_ + c];
-    for (int64_t t = n_ - 1; t > 0; --t) backward_step(chain, t, weight, out);
+    for (int64_t t = n_ - 1; t > 0; --t) backward_step(chain, t, double(weight), out);
     if (out.start)
       for (int64_t c = 0; c < C_; ++c) out.start[c] += out.unary[c];
+    if (chain.shared())
+      for (int64_t p = 0; p < C_; ++p)
+        for (int64_t c = 0; c < C_; ++c) out.transition[p * C_ + c] += T(pairs_.data[p * Cp_ + c]);
   }
 
-  const T* alpha(int64_t t) const { return a_.data + t * Cp_; }
+  // After forward: weights in proportion to P(y_t = p | y_{t+1} = next), next < 0 at the last position; one for each label.
+  const double* before(const Chain<T>& chain, int64_t t, int64_t next) {
+    if (next < 0) read(chain.end, u_.data);
+    else
+      for (int64_t p = 0; p < C_; ++p) u_.data[p] = in_units(chain.transition(row_, t)[p * C_ + next]);
+    weigh(high(t), low(t), u_.data, nullptr, p_.data);
+    return p_.data;
+  }
 
  private:
-  T* a(int64_t t) { return a_.data + t * Cp_; }
-  T* da(int64_t t) { return da_.data + t * Cp_; }
-  const T* v_unary(const Chain<T>& chain, int64_t t) const { return v_.unary + (row_ * chain.N + t) * C_; }
-  const T* v_matrix(const Chain<T>& chain, int64_t t) const {
-    return chain.shared() ? v_.transition : v_.transition + (row_ * (chain.N - 1) + t) * C_ * C_;
-  }
-  T last(const Chain<T>& chain, int64_t c) { return a(n_ - 1)[c] + (chain.end ? chain.end[c] : T(0)); }
+  // sum exp(x): x = high + low + log(sum) in units, the three of them far apart in size.
+  struct Sum {
+    double high, low, sum;
+    double value() const { return sum > 0 ? high + (low + std::log(sum) * kUnit<T>) : kNegInf<double>; }
+  };
 
-  // Makes the largest of x 0 and moves the constant to log_z and along; false if there is none.
-  bool center(T* x, T* dx) {
-    const int64_t at = std::max_element(x, x + C_) - x;
-    const T top = x[at], dtop = Tangent ? dx[at] : T(0);
-    if (top == kNegInf<T>) return false;
-    for (int64_t c = 0; c < C_; ++c) x[c] -= top;
-    for (int64_t c = 0; Tangent && c < C_; ++c) dx[c] -= dtop;
-    log_z += top, along += dtop;
-    return true;
+  double* high(int64_t t) { return high_.data + t * Cp_; }
+  double* low(int64_t t) { return low_.data + t * Cp_; }
+  double* means(int64_t t) { return mean_.data + t * Cp_; }
+
+  // A row of scores in units, 0 where there is none, and -inf in the padding.
+  void read(const T* from, double* to) const {
+    for (int64_t c = 0; c < C_; ++c) to[c] = from ? in_units(from[c]) : 0;
+    std::fill(to + C_, to + Cp_, kNegInf<double>);
+  }
+  void read_matrix(const Chain<T>& chain, int64_t t) {
+    const T* m = chain.transition(row_, t);
+    for (int64_t p = 0; p < C_; ++p) read(m + p * C_, matrix_.data + p * Cp_);
+    if (!kTangent) return;
+    const T* v = !v_.transition || chain.shared() ? v_.transition : v_.transition + (row_ * (chain.N - 1) + t) * C_ * C_;
+    const double top = beside == Beside::kScores ? largest(m, C_ * C_) : 0;
+    for (int64_t p = 0; p < C_; ++p) read_direction(v ? v + p * C_ : nullptr, m + p * C_, top, v_matrix_.data + p * Cp_);
+  }
+  static double largest(const T* x, int64_t size) {
+    T top = kNegInf<T>;
+    for (int64_t i = 0; i < size; ++i) top = std::max(top, x[i]);
+    return in_units(top);
+  }
+  // The direction in units beside a row of scores, 0 in the padding and where a score is -inf.
+  void read_direction(const T* v, const T* scores, double top, double* to) const {
+    const T* from = beside == Beside::kScores ? scores : v;
+    for (int64_t c = 0; c < C_; ++c) to[c] = from && from[c] > kNegInf<T> ? in_units(from[c]) - top : 0;
+    std::fill(to + C_, to + Cp_, 0.0);
+  }
+  void read_unary_direction(const Chain<T>& chain, int64_t t) {
+    const T* u = chain.unary(row_, t);
+    const double top = beside == Beside::kScores ? largest(u, C_) : 0;
+    read_direction(v_.unary ? v_.unary + (row_ * chain.N + t) * C_ : nullptr, u, top, v_unary_.data);
   }
 
-  void forward_step(const Chain<T>& chain, int64_t t) {
-    const T* m = chain.transition(row_, t - 1);
-    const T* vm = Tangent ? v_matrix(chain, t - 1) : nullptr;
-    const T *before = a(t - 1), *dbefore = Tangent ? da(t - 1) : nullptr;
-    for (int64_t c = 0; c < Cp_; c += kLanes<T>) {
-      Vec<T> top = splat<T>(kNegInf<T>), sum{}, mean{};
-      for (int64_t p = 0; p < C_; ++p) top = vmax(load_row(m + p * C_, c, C_, kNegInf<T>) + before[p], top);
-      const Vec<T> shift = top > kNegInf<T> ? top : Vec<T>{};
+  // a_t += u_t, where high(t), low(t) and means(t) hold the rest of it.
+  void add_unary(const Chain<T>& chain, int64_t t) {
+    double *h = high(t), *l = low(t);
+    read(chain.unary(row_, t), u_.data);
+    if (t == 0) std::fill_n(l, Cp_, 0.0);
+    for (int64_t c = 0; c < Cp_; c += L) add(h + c, l + c, load(u_.data + c), V{});
+    if constexpr (kTangent) {
+      read_unary_direction(chain, t);
+      for (int64_t c = 0; c < C_; ++c) means(t)[c] += v_unary_.data[c];
+      mean += center(h, means(t));
+    }
+  }
+  // (high, low) += (x, rest), as the nearest number and what is left; low is 0 where high is -inf.
+  static void add(double* high, double* low, V x, V rest) {
+    V error, left;
+    const V sum = sum_and_rest(load(high), x, &error);
+    const V whole = sum_and_rest(sum, error + (load(low) + rest), &left);
+    const auto finite = sum > kNegInf<double>;
+    store(high, finite ? whole : sum);
+    store(low, finite ? left : V{});
+  }
+  // Takes the mean where x is largest off all of them, and returns it.
+  double center(const double* x, double* means) const {
+    const double top = means[std::max_element(x, x + C_) - x];
+    for (int64_t c = 0; c < C_; ++c) means[c] -= top;
+    return top;
+  }
+
+  // e[c] = exp(h[c] + l[c] + x[c] + y[c] - the largest of them) for padded rows; y may be null.
+  Sum weigh(const double* h, const double* l, const double* x, const double* y, double* e) const {
+    V top = splat<double>(kNegInf<double>), best = top, sum{}, rest;
+    for (int64_t c = 0; c < Cp_; c += L) top = vmax(load(h + c) + load(x + c), top);
+    const double shift = hmax(top) > kNegInf<double> ? hmax(top) : 0;
+    for (int64_t c = 0; c < Cp_; c += L) {
+      const V s = sum_and_rest(load(h + c), load(x + c), &rest);
+      const V left = (s - shift) + (rest + (y ? load(l + c) + load(y + c) : load(l + c)));
+      store(e + c, left);
+      best = vmax(left, best);
+    }
+    const double most = hmax(best);
+    for (int64_t c = 0; c < Cp_; c += L) {
+      const V w = vexp<double>((load(e + c) - most) * kPerUnit);
+      store(e + c, w);
+      sum += w;
+    }
+    return {shift, most, hsum(sum)};
+  }
+
+  // a_t without u_t.
+  void forward_step(int64_t t) {
+    const double *before = high(t - 1), *below = low(t - 1), *m = matrix_.data, *mean_before = kMean ? means(t - 1) : nullptr;
+    for (int64_t c = 0; c < Cp_; c += L) {
+      V top = splat<double>(kNegInf<double>), best = top, sum{}, mean{}, rest;
+      for (int64_t p = 0; p < C_; ++p) top = vmax(load(m + p * Cp_ + c) + before[p], top);
+      const V shift = top > kNegInf<double> ? top : V{};
       for (int64_t p = 0; p < C_; ++p) {
-        const Vec<T> e = vexp<T>(load_row(m + p * C_, c, C_, kNegInf<T>) + before[p] - shift);
-        sum += e;
-        if (Tangent) mean += e > T(0) ? e * (load_row(vm + p * C_, c, C_, T(0)) + dbefore[p]) : Vec<T>{};
+        const V s = sum_and_rest(load(m + p * Cp_ + c), splat(before[p]), &rest), left = (s - shift) + (rest + below[p]);
+        store(x_.data + p * L, left);
+        best = vmax(left, best);
       }
-      for (int64_t i = 0; i < kLanes<T>; ++i) {
-        const bool alive = c + i < C_ && sum[i] > 0;
-        a(t)[c + i] = alive ? shift[i] + std::log(sum[i]) + chain.unary(row_, t)[c + i] : kNegInf<T>;
-        if (Tangent) da(t)[c + i] = alive ? mean[i] / sum[i] + v_unary(chain, t)[c + i] : T(0);
+      for (int64_t p = 0; p < C_; ++p) {
+        const V x = (load(x_.data + p * L) - best) * kPerUnit, e = vexp<double>(x);
+        sum += e;
+        if (kTangent) mean += e > 0 ? e * (load(v_matrix_.data + p * Cp_ + c) + mean_before[p]) : V{};
+        if (beside == Beside::kEntropy) mean += e > 0 ? e * (mean_before[p] - x) : V{};
+      }
+      for (int64_t i = 0; i < L; ++i) {
+        const bool alive = sum[i] > 0;
+        const double log_sum = alive ? std::log(sum[i]) : 0;
+        high(t)[c + i] = alive ? shift[i] : kNegInf<double>;
+        low(t)[c + i] = alive ? best[i] + log_sum * kUnit<T> : 0;
+        if (kMean) means(t)[c + i] = alive ? mean[i] / sum[i] + (kTangent ? 0 : log_sum) : 0;
       }
     }
   }
 
   // From a_t and b_t: weight * P(y_t) into p_ and its gradient into d_unary; returns E[a'_t + b'_t].
-  T posterior(int64_t t, T weight, T* d_unary) {
-    T top = kNegInf<T>, sum = 0, mean = 0;
-    for (int64_t c = 0; c < C_; ++c) top = std::max(top, p_.data[c] = a(t)[c] + b_.data[c]);
-    for (int64_t c = 0; c < C_; ++c) {
-      sum += p_.data[c] = std::exp(p_.data[c] - top);
-      if (Tangent) mean += p_.data[c] * (da(t)[c] + db_.data[c]);
-    }
+  double posterior(int64_t t, double weight, T* d_unary) {
+    const double sum = weigh(high(t), low(t), b_.data, b_low_.data, p_.data).sum;
+    double mean = 0;
+    const auto along = [&](int64_t c) { return means(t)[c] + b_mean_.data[c]; };
+    for (int64_t c = 0; kTangent && c < C_; ++c)
+      if (p_.data[c] > 0) mean += p_.data[c] * along(c);
     mean /= sum;
     for (int64_t c = 0; c < C_; ++c) {
-      p_.data[c] *= weight / sum;
-      d_unary[t * C_ + c] = Tangent ? p_.data[c] * (da(t)[c] + db_.data[c] - mean) : p_.data[c];
+      const double p = p_.data[c] *= weight / sum;
+      d_unary[t * C_ + c] = T(kTangent && p != 0 ? p * (along(c) - mean) * kPerUnit : p);
     }
     return mean;
   }
 
   // From b_t to b_{t-1}, the pairs (t-1, t), and the labels at t-1:
   //   P(y_{t-1} = p, y_t = c) = P(y_{t-1} = p) exp(T[p][c] + u_t[c] + b_t[c]) / exp(b_{t-1}[p]).
-  void backward_step(const Chain<T>& chain, int64_t t, T weight, const ChainGradient<T>& out) {
-    const T* m = chain.transition(row_, t - 1);
-    const T* vm = Tangent ? v_matrix(chain, t - 1) : nullptr;
-    for (int64_t c = 0; c < Cp_; ++c) {
-      z_.data[c] = c < C_ ? chain.unary(row_, t)[c] + b_.data[c] : kNegInf<T>;
-      dz_.data[c] = Tangent && c < C_ ? v_unary(chain, t)[c] + db_.data[c] : T(0);
+  void backward_step(const Chain<T>& chain, int64_t t, double weight, const ChainGradient<T>& out) {
+    if (!chain.shared()) read_matrix(chain, t - 1);
+    double *z = u_.data, *z_low = x_low_.data, *z_mean = v_unary_.data;
+    read(chain.unary(row_, t), z);
+    std::fill_n(z_low, Cp_, 0.0);
+    for (int64_t c = 0; c < Cp_; c += L) add(z + c, z_low + c, load(b_.data + c), load(b_low_.data + c));
+    if constexpr (kTangent) {
+      read_unary_direction(chain, t);
+      for (int64_t c = 0; c < C_; ++c) z_mean[c] += b_mean_.data[c];
     }
     for (int64_t p = 0; p < C_; ++p) {
-      const T* row = m + p * C_;
-      T* e = e_.data + p * Cp_;
-      Vec<T> top = splat<T>(kNegInf<T>), sum{}, mean{};
-      for (int64_t c = 0; c < C_; c += kLanes<T>) top = vmax(load_row(row, c, C_, kNegInf<T>) + load(z_.data + c), top);
-      const T best = hmax(top), shift = best > kNegInf<T> ? best : T(0);
-      for (int64_t c = 0; c < C_; c += kLanes<T>) {
-        const Vec<T> x = vexp<T>(load_row(row, c, C_, kNegInf<T>) + load(z_.data + c) - shift);
-        store(e + c, x);
-        sum += x;
-        if (Tangent) mean += x > T(0) ? x * (load_row(vm + p * C_, c, C_, T(0)) + load(dz_.data + c)) : Vec<T>{};
-      }
-      const T s = sums_.data[p] = hsum(sum);
-      b_.data[p] = s > 0 ? shift + std::log(s) : kNegInf<T>;
-      if (Tangent) db_.data[p] = s > 0 ? hsum(mean) / s : T(0);
+      double* e = e_.data + p * Cp_;
+      const Sum all = weigh(z, z_low, matrix_.data + p * Cp_, nullptr, e);
+      sums_.data[p] = all.sum;
+      b_.data[p] = all.sum > 0 ? all.high : kNegInf<double>;
+      b_low_.data[p] = all.sum > 0 ? all.low + std::log(all.sum) * kUnit<T> : 0;
+      double mean = 0;
+      for (int64_t c = 0; kTangent && c < C_; ++c)
+        if (e[c] > 0) mean += e[c] * (v_matrix_.data[p * Cp_ + c] + z_mean[c]);
+      if (kTangent) b_mean_.data[p] = all.sum > 0 ? mean / all.sum : 0;
     }
-    const T mean = posterior(t - 1, weight, out.unary);
-    T* pairs = chain.shared() ? out.transition : out.transition + (t - 1) * C_ * C_;
+    for (int64_t c = 0; c < Cp_; c += L) add(b_.data + c, b_low_.data + c, V{}, V{});
+    const double mean = posterior(t - 1, weight, out.unary);
     for (int64_t p = 0; p < C_; ++p) {
-      const T share = p_.data[p] != T(0) ? p_.data[p] / sums_.data[p] : T(0);
-      for (int64_t c = 0; c < C_; c += kLanes<T>) {
-        Vec<T> pair = load(e_.data + p * Cp_ + c) * share;
-        if (Tangent) {
-          const Vec<T> d = load_row(vm + p * C_, c, C_, T(0)) + load(dz_.data + c) + (da(t - 1)[p] - mean);
-          pair = pair != T(0) ? pair * d : Vec<T>{};
-        }
-        if (chain.shared()) pair += load_row(pairs + p * C_, c, C_, T(0));
-        store_row(pairs + p * C_, c, C_, pair);
+      const double share = p_.data[p] != 0 ? p_.data[p] / sums_.data[p] : 0;
+      double *e = e_.data + p * Cp_, *sum = pairs_.data + p * Cp_;
+      for (int64_t c = 0; c < C_; ++c) {
+        e[c] *= share;
+        if (kTangent && e[c] != 0) e[c] *= (v_matrix_.data[p * Cp_ + c] + z_mean[c] + (means(t - 1)[p] - mean)) * kPerUnit;
+        if (chain.shared()) sum[c] += e[c];
+        else out.transition[((t - 1) * C_ + p) * C_ + c] = T(e[c]);
       }
     }
-    const int64_t at = std::max_element(b_.data, b_.data + C_) - b_.data;
-    const T top = b_.data[at], dtop = db_.data[at];
-    for (int64_t c = 0; c < C_; ++c) b_.data[c] -= top;
-    for (int64_t c = 0; Tangent && c < C_; ++c) db_.data[c] -= dtop;
+    if (kTangent) center(b_.data, b_mean_.data);
   }
 
   int64_t C_ = 0, Cp_ = 0, n_ = 0, row_ = 0;
   ChainDirection<T> v_;
-  Buffer<T> a_, da_, b_, db_, z_, dz_, p_, sums_, e_;
+  Buffer<double> high_, low_, mean_;                         // a_t and what is beside it
+  Buffer<double> b_, b_low_, b_mean_;
+  Buffer<double> matrix_, v_matrix_, u_, v_unary_, x_low_;   // scores and their direction
+  Buffer<double> x_, p_, sums_, e_, pairs_;
 };
 
 // Sums of shared potentials' gradients, one set a chunk of rows, added up in a fixed order so that

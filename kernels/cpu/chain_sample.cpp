@@ -12,8 +12,7 @@ int64_t sample(const ChainArgs* args, const T* uniform, int64_t S, int64_t* labe
   const Chain<T> chain(*args, 1);
   const int64_t B = chain.B, N = chain.N, C = chain.C, chunks = chain.workers();
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
-    LogRow<T, false> row;
-    std::vector<T> weight(C);
+    LogRow<T> row;
     for (int64_t i = chunk; i < B; i += chunks) {
       const int64_t b = chain.order[i], n = chain.length(b);
       row.forward(chain, b);
@@ -22,9 +21,7 @@ int64_t sample(const ChainArgs* args, const T* uniform, int64_t S, int64_t* labe
         const T* r = uniform + (s * B + b) * N;
         std::fill_n(y, N, kPadLabel);
         if (n == 0 || row.log_z == kNegInf<double>) continue;
-        y[n - 1] = draw_by_score(weight.data(), C, r[n - 1], [&](int64_t c) { return row.alpha(n - 1)[c] + (chain.end ? chain.end[c] : T(0)); });
-        for (int64_t t = n - 2; t >= 0; --t)
-          y[t] = draw_by_score(weight.data(), C, r[t], [&](int64_t p) { return row.alpha(t)[p] + chain.transition(b, t)[p * C + y[t + 1]]; });
+        for (int64_t t = n - 1; t >= 0; --t) y[t] = draw(row.before(chain, t, t < n - 1 ? y[t + 1] : -1), C, double(r[t]));
       }
     }
   });

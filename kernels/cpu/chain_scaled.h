@@ -1,10 +1,14 @@
 // The chain in scaled probability space: a step is a matrix product instead of C^2 exponentials.
 //
-// With E[p][c] = exp(T[p][c] - m[c]), m[c] = max_p T[p][c], and w_t[c] = exp(u_t[c] + m[c] - k_t),
-// k_t the largest exponent of the row, the forward recurrence is
+// With E[p][c] = exp(T[p][c] - m[c]), m[c] = max_p T[p][c], M = max_c m[c], and
+// w_t[c] = exp(u_t[c] - k_t + (m[c] - M)), k_t the largest exponent of the row, the forward recurrence is
 //   v_t[c] = 2^-e sum_p a_{t-1}[p] E[p][c],   a_t[c] = v_t[c] w_t[c],
 // where 2^e brings the largest a_{t-1} into [1, 2), exactly. Taking the maximum out of every column
 // keeps labels that may never follow anything (a START label at -10000 or -inf) from mattering.
+//
+// Precision: potentials may stand on large offsets. The difference of two nearby numbers is exact, the sum of two
+// large ones is not, so M and k_t are taken off before anything is added. Where m[c] - M is large all the same and
+// u_t[c] makes up for it, the digits are lost: a row with such a weight is done again in log space, too.
 //
 // Exactness: products below the smallest normal number are lost. Each loses less than kTiny, so a
 // sum that came out above kSafe >> C kTiny has lost nothing that its precision could show; what
@@ -50,19 +54,49 @@ inline double take_exponent(double x, int64_t* count) {
   return x;
 }
 
-// w[c] = exp(u[c] + m[c] - k) for c < size, 0 in the padding; returns k, which is -inf or NaN where
-// the row has no finite entry. m may be null.
+// Addends of a row's exponents, relative to the largest of them.
 template <class T>
-inline T weights(const T* u, const T* m, int64_t size, T* w) {
+struct Shift {
+  RawBuffer<T> rest;  // in whole vectors; what stands past the end is of no account
+  T top = 0;
+  bool wide = false;  // some entry lies so far below that a sum it matters in would lose digits
+  static constexpr T kFar = -32;
+
+  void set(const T* x, int64_t size) {
+    rest.resize(padded<T>(size));
+    Vec<T> most = splat<T>(kNegInf<T>), least{};
+    for (int64_t c = 0; c < size; c += kLanes<T>) most = vmax(load_row(x, c, size, kNegInf<T>), most);
+    const T largest = hmax(most);
+    top = largest > kNegInf<T> ? largest : T(0);
+    for (int64_t c = 0; c < size; c += kLanes<T>) {
+      const Vec<T> moved = load_row(x, c, size, top) - top;
+      store(rest.data + c, moved);
+      least = vmin(moved > kNegInf<T> ? moved : Vec<T>{}, least);
+    }
+    wide = hmin<T>(least) < kFar;
+  }
+};
+
+// w[c] = exp(u[c] + m[c] - k) for c < size, 0 in the padding; returns k, which is -inf or NaN where
+// the row has no finite entry. m may be null. Lanes of `low` become 0 where a weight has too few digits.
+template <class T>
+inline T weights(const T* u, const Shift<T>* m, int64_t size, T* w, Vec<T>* low) {
   Vec<T> top = splat<T>(kNegInf<T>);
   for (int64_t c = 0; c < size; c += kLanes<T>) {
-    Vec<T> x = load_row(u, c, size, kNegInf<T>);
-    if (m) x += load(m + c);
+    const Vec<T> x = load_row(u, c, size, kNegInf<T>);
     store(w + c, x);
-    top = vmax(x, top);
+    top = vmax(m ? x + load(m->rest.data + c) : x, top);
   }
   const T k = hmax(top);
-  for (int64_t c = 0; c < size; c += kLanes<T>) store(w + c, vexp<T>(load(w + c) - k));
+  if (m && m->wide)
+    for (int64_t c = 0; c < size; c += kLanes<T>) {
+      const Vec<T> moved = load(m->rest.data + c);
+      *low = (moved < Shift<T>::kFar) & (load(w + c) - k + moved >= ExpConst<T>::lowest) ? Vec<T>{} : *low;
+    }
+  for (int64_t c = 0; c < size; c += kLanes<T>) {
+    const Vec<T> x = load(w + c) - k;
+    store(w + c, vexp<T>(m ? x + load(m->rest.data + c) : x));
+  }
   return k;
 }
 

@@ -15,15 +15,9 @@ int64_t score(const ChainArgs* args, const int64_t* labels, int64_t K, T* out) {
     for (int64_t b = 0; b < chain.B; ++b) {
       const int64_t n = chain.length(b), at = (k * chain.B + b) * N;
       const int64_t* y = labels + at;
-      T sum = 0;
-      for (int64_t t = 0; t < n; ++t) {
+      for (int64_t t = 0; t < n; ++t)
         if (uint64_t(y[t]) >= uint64_t(C)) return at + t;
-        sum += chain.unary(b, t)[y[t]];
-        if (t) sum += chain.transition(b, t - 1)[y[t - 1] * C + y[t]];
-      }
-      if (n && chain.start) sum += chain.start[y[0]];
-      if (n && chain.end) sum += chain.end[y[n - 1]];
-      out[k * chain.B + b] = sum;
+      out[k * chain.B + b] = from_units<T>(chain.score(b, y));
     }
   return -1;
 }

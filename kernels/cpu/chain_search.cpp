@@ -77,7 +77,7 @@ class Search {
     T x = 0;
     for (int64_t t = 0; t < n; ++t)
       if (y[t] != s_.gold[b * N + t]) x += s_.discount ? s_.discount[b * N + t] : T(1);
-    const T h = 1 + chain.difference(b, y, s_.gold + b * N);
+    const T h = from_units<T>(in_units(T(1)) + chain.difference(b, y, s_.gold + b * N));
     const T value = worth(x, h), v = h + rate_[b] * x;
     if (value > row.best) {
       row.best = value;

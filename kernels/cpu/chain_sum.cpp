@@ -28,8 +28,9 @@ int64_t backward(const ChainArgs* args, const T* alpha, const T* grad, T* d_unar
   on_large_pages(d_unary, args->B * args->N * args->C);
   const Chain<T> chain(*args);
   ScaledMatrix<T> matrix;
-  if (chain.shared()) matrix.set(chain.transition(0, 0), chain.C);
-  const Backward<T> run(chain, matrix, grad, d_unary, d_transition);
+  Shift<T> columns;
+  if (chain.shared()) matrix.set(chain.transition(0, 0), chain.C), columns.set(matrix.column_max.data, chain.C);
+  const Backward<T> run(chain, matrix, columns, grad, d_unary, d_transition);
   const int64_t chunks = chain.workers();
   ChainSums<T> sums(chain, chunks);
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {
@@ -54,7 +55,7 @@ int64_t value_and_gradient(const ChainArgs* args, T* log_z, T* d_unary, T* d_tra
   }
   const Forward<T> forward(*args, log_z);
   const Chain<T>& chain = forward.chain;
-  const Backward<T> backward(chain, forward.matrix, nullptr, d_unary, d_transition);
+  const Backward<T> backward(chain, forward.matrix, forward.columns, nullptr, d_unary, d_transition);
   const int64_t chunks = chain.workers(), step = chain.Cp;
   ChainSums<T> sums(chain, chunks);
   parallel_for(chunks, int(chunks), [&](int64_t chunk, int) {

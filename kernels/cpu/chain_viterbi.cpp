@@ -42,12 +42,12 @@ int64_t margin(const ChainArgs* args, const int64_t* gold, const T* discount, in
   for (int64_t b = 0; b < B; ++b) {
     const int64_t n = chain.length(b), *z = gold + b * N;
     int64_t* y = labels + b * N;
-    T sum = value[b] == kNegInf<T> ? -kNegInf<T> : chain.difference(b, y, z);
-    for (int64_t t = 0; t < n && sum < -kNegInf<T>; ++t)
-      if (y[t] != z[t]) sum += discount ? discount[b * N + t] : T(1);
-    if (sum == -kNegInf<T>) status = -2;
+    double sum = value[b] == kNegInf<T> ? -kNegInf<double> : chain.difference(b, y, z);
+    for (int64_t t = 0; t < n && sum < -kNegInf<double>; ++t)
+      if (y[t] != z[t]) sum += in_units(discount ? discount[b * N + t] : T(1));
+    if (sum == -kNegInf<double>) status = -2;
     if (sum < 0) sum = 0, std::copy_n(z, n, y);
-    value[b] = sum;
+    value[b] = from_units<T>(sum);
   }
   return status;
 }

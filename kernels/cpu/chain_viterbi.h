@@ -12,6 +12,7 @@
 #include <mutex>
 #include <optional>
 
+#include "chain_viterbi_careful.h"
 #include "chain_viterbi_lanes.h"
 #include "transpose.h"
 
@@ -85,8 +86,19 @@ struct Viterbi {
     return chain.shared() ? argmax_sum(a, into.data + c * Cp, C, &best) : argmax_column(a, chain.transition(b, t), C, c);
   }
 
+  T cost(int64_t b, int64_t t) const { return (discount ? discount[b * N + t] : T(1)) * (scale ? scale[b] : T(1)); }
   void lower(int64_t b, int64_t t, T* a, int64_t stride = 1) const {
-    if (gold) a[gold[b * N + t] * stride] -= (discount ? discount[b * N + t] : T(1)) * (scale ? scale[b] : T(1));
+    if (gold) a[gold[b * N + t] * stride] -= cost(b, t);
+  }
+  // Rows whose score is no number that sums of T can be trusted with, again.
+  void careful(const int64_t* rows, int count) const {
+    for (int r = 0; r < count; ++r) {
+      const int64_t b = rows[r];
+      if (!is_large(scores[b])) continue;
+      scores[b] = careful_best(chain, b, labels + b * N, [&](int64_t t, double* a) {
+        if (gold) a[gold[b * N + t]] -= in_units(cost(b, t));
+      });
+    }
   }
 
   void group(int64_t g) {
@@ -104,6 +116,7 @@ struct Viterbi {
     if (!active) return;
     if (lanes && by_lanes<T>(active, C)) {
       lanes->decode(rows, active, labels, scores, [&](int64_t b, int64_t t, T* a, int64_t stride) { lower(b, t, a, stride); });
+      careful(rows, active);
       return;
     }
     if (chain.shared()) pack();
@@ -139,8 +152,7 @@ struct Viterbi {
     for (int64_t t = longest - 2; t >= 0; --t)
       for (int r = 0; r < all && t < chain.length(rows[r]) - 1; ++r)
         labels[rows[r] * N + t] = at_label[r] = before(rows[r], t, at(r, t), at_label[r]);
-    for (int r = 0; r < all; ++r)
-      if (scores[rows[r]] == kNegInf<T>) std::fill_n(labels + rows[r] * N, N, kPadLabel);
+    careful(rows, all);
   }
 };
 

@@ -22,7 +22,7 @@ class ViterbiLanes {
       for (int64_t c = 0; c < kMostLaneLabels; ++c) matrix_.data[p * kMostLaneLabels + c] = c < C_ ? t[p * C_ + c] : T(0);
   }
 
-  // Rows by falling length, none of length 0. `lower(b, t, a, stride)` takes the cost off gold's score.
+  // Rows by falling length, none of length 0. Labels mean nothing where a score is -inf. `lower(b, t, a, stride)` takes the cost off gold's score.
   template <class F>
   void decode(const int64_t* rows, int count, int64_t* labels, T* scores, F&& lower) const {
     const int64_t longest = chain_.length(rows[0]), step = C_ * L;
@@ -61,10 +61,7 @@ class ViterbiLanes {
     for (int i = 0; i < count; ++i) {
       const int64_t n = chain_.length(rows[i]);
       scores[rows[i]] = value[i];
-      int64_t* out = labels + rows[i] * N_;
-      if (value[i] == kNegInf<T>) std::fill_n(out, n, kPadLabel);
-      else
-        for (int64_t t = 0; t < n; ++t) out[t] = path[t * L + i];
+      for (int64_t t = 0; t < n; ++t) labels[rows[i] * N_ + t] = path[t * L + i];
     }
   }
 

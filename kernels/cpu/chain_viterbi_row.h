@@ -3,7 +3,7 @@
 // same, so are the bits and the ties. A step waits for a permutation, an addition and the maxima by halves; finding the
 // best predecessors of all labels fills that time, if no label is padding: hence the code for each number of labels.
 #pragma once
-#include "chain.h"
+#include "chain_viterbi_careful.h"
 #include "lanes.h"
 
 namespace sl {
@@ -53,10 +53,7 @@ class ViterbiRow {
     }
     if (chain.end) a = a + load_row(chain.end, 0, C, T(0));
     const T score = hmax(a);
-    if (score == kNegInf<T>) {
-      std::fill_n(labels, n, kPadLabel);
-      return score;
-    }
+    if (is_large(score)) return careful_best(chain, b, labels, [](int64_t, double*) {});
     int64_t y = std::max(0, first_equal<T>(a, score));
     for (int64_t t = n - 1; t > 0; --t) {
       labels[t] = y;

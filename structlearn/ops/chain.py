@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import LabelError
-from structlearn.ops._derivatives import finite, given, no_third, require_second
+from structlearn.ops._derivatives import given, no_third, require_second
 from structlearn.ops._library import kernel, lengths_within
 from structlearn.ops._register import operator
 
@@ -324,9 +324,9 @@ def _second_fake(*args: Any) -> tuple[Tensor, ...]:
 
 
 def _entropy(*tensors: Any) -> Tensor:
-    """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
+    """-sum_y p(y) log p(y), (B,)."""
     out: Tensor = tensors[0].new_empty(tensors[0].shape[0])
-    call("entropy", tensors, *finite(tensors[:4]), out)
+    call("entropy", tensors, out)
     return out
 
 
@@ -342,9 +342,15 @@ def _entropy_backward(ctx: Any, grad: Tensor | None) -> Any:
     args = ctx.saved_tensors
     if grad is None:
         return (None,) * 5
-    # d(log Z - <m, s>) = m - m - (d^2 log Z) s, with m the marginals.
-    _, *curvature = second(*args, -grad, *finite(args[:4]))
-    return _gradients(args, curvature)
+    return _gradients(args, entropy_backward(*args, grad))
+
+
+def _entropy_gradient(*args: Any) -> tuple[Tensor, ...]:
+    """sum_b grad_b d entropy_b: d(log Z - <m, s>) = m - m - (d^2 log Z) s, with m the marginals."""
+    *tensors, grad = args
+    outputs = _gradient_outputs(tensors)
+    call("entropy_backward", tuple(tensors), grad.neg().contiguous(), *outputs)  # type: ignore[arg-type]
+    return outputs
 
 
 def _kbest(*args: Any) -> tuple[Tensor, Tensor]:
@@ -437,6 +443,13 @@ forward = operator(
     _forward_fake,
     setup_context=_forward_context,
     backward=_forward_grad,
+)
+entropy_backward = operator(
+    f"chain_entropy_backward({ARGS}, Tensor grad) -> {_FOUR}",
+    _entropy_gradient,
+    _gradient_fake,
+    setup_context=lambda ctx, inputs, output: None,
+    backward=no_third,
 )
 entropy = operator(
     f"chain_entropy({ARGS}) -> Tensor",
