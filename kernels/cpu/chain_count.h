@@ -6,10 +6,13 @@
 // a shifted vector operation over g. Without an automaton the step depends on the label alone, and
 // the maximum over p is the register-blocked (max, +) product of rows.h with the roles turned: T^T by
 // the chart. Limited by add/max throughput there, by loads and stores of the chart with an automaton.
-// Only values of g that labellings of t + 1 positions can reach are touched.
+// Only values of g that labellings of t + 1 positions can reach are touched. Scores of a row whose sums could leave the
+// range of T are scaled by a power of two, so that -inf in the chart always means that there is no such labelling.
 #pragma once
 #include "chain.h"
 #include "counted.h"
+
+#include <cmath>
 
 namespace sl {
 
@@ -46,6 +49,7 @@ class CountedRow {
     if (n == 0) {
       table[0] = 0;
     } else {
+      choose_unit(n);
       chart_.resize(n * C_ * Q_ * width_);
       reach_ = 0;
       for (int64_t t = 0; t < n; ++t) advance(t);
@@ -55,6 +59,9 @@ class CountedRow {
           const int64_t shift = last(q, c);
           for (int64_t g = 0; g + shift < S_; ++g) table[g + shift] = std::max(table[g + shift], from[g] + end(c));
         }
+      constexpr T most = std::numeric_limits<T>::max();
+      for (int64_t g = 0; unit_ < 1 && g < S_; ++g)
+        if (table[g] > kNegInf<T>) table[g] = std::max(-most * unit_, std::min(most * unit_, table[g])) / unit_;
     }
     args_.index[b] = pick(table, args_.offset + b * S_, args_.slope + b * S_, S_, args_.value + b);
     if (n && args_.value[b] > kNegInf<T>) trace(n, args_.index[b], y);
@@ -62,7 +69,21 @@ class CountedRow {
 
  private:
   T* row(int64_t t, int64_t c, int64_t q) { return chart_.data + ((t * C_ + c) * Q_ + q) * width_; }
-  T end(int64_t c) const { return chain_.end ? chain_.end[c] : T(0); }
+  T start(int64_t c) const { return chain_.start ? chain_.start[c] * unit_ : T(0); }
+  T end(int64_t c) const { return chain_.end ? chain_.end[c] * unit_ : T(0); }
+  T unary(int64_t t, int64_t c) const { return chain_.unary(b_, t)[c] * unit_; }
+  T transition(int64_t t, int64_t p, int64_t c) const { return chain_.transition(b_, t)[p * C_ + c] * unit_; }
+
+  void choose_unit(int64_t n) {
+    T most = 0;
+    const auto look = [&](const T* x, int64_t size) {
+      for (int64_t i = 0; x && i < size; ++i) most = std::max(most, std::isinf(x[i]) ? T(0) : std::abs(x[i]));
+    };
+    look(chain_.start, C_), look(chain_.end, C_);
+    for (int64_t t = 0; t < n; ++t) look(chain_.unary(b_, t), C_);
+    for (int64_t t = 0; t + 1 < (chain_.shared() ? std::min<int64_t>(n, 2) : n); ++t) look(chain_.transition(b_, t), C_ * C_);
+    unit_ = most < std::numeric_limits<T>::max() / T(4 * n + 4) ? T(1) : T(0x1p-40);
+  }
   int64_t last(int64_t q, int64_t c) const { return args_.last ? args_.last[q * C_ + c] : 0; }
   int64_t unary_step(int64_t t, int64_t c) const { return unary_step_ ? unary_step_[t * C_ + c] : 0; }
   // Index of (kind of t, q, p, c) in following and step; p = C before the first label.
@@ -78,7 +99,7 @@ class CountedRow {
     if (t == 0) {
       for (int64_t c = 0; c < C_; ++c) {
         const int64_t g = step(0, 0, C_, c);
-        if (g < S_) row(0, c, following(0, 0, C_, c))[g] = (chain_.start ? chain_.start[c] : T(0)) + chain_.unary(b_, 0)[c];
+        if (g < S_) row(0, c, following(0, 0, C_, c))[g] = start(c) + unary(0, c);
       }
     } else if (args_.kinds) {
       automaton_step(t);
@@ -89,29 +110,27 @@ class CountedRow {
   }
 
   void plain_step(int64_t t) {
-    const T* matrix = chain_.transition(b_, t - 1);
-    if (!into_.data || !chain_.shared()) {
+    if (into_unit_ != unit_ || !chain_.shared()) {
+      into_unit_ = unit_;
       into_.resize(C_ * C_);
       for (int64_t c = 0; c < C_; ++c)
-        for (int64_t p = 0; p < C_; ++p) into_.data[c * C_ + p] = matrix[p * C_ + c];
+        for (int64_t p = 0; p < C_; ++p) into_.data[c * C_ + p] = transition(t - 1, p, c);
     }
-    const T* u = chain_.unary(b_, t);
     for (int64_t c0 = 0; c0 < C_; c0 += kRows) {
       const int rows = int(std::min<int64_t>(kRows, C_ - c0));
       const T* weights[kRows];
       T* out[kRows];
       for (int r = 0; r < rows; ++r) weights[r] = into_.data + (c0 + r) * C_, out[r] = row(t, c0 + r, 0) + unary_step(t, c0 + r);
       step_strided<MaxPlus, T>(rows, weights, row(t - 1, 0, 0), C_, width_, reach_ + 1,
-                               [&](int r, int64_t g, Vec<T> best) { store(out[r] + g, best + u[c0 + r]); });
+                               [&](int r, int64_t g, Vec<T> best) { store(out[r] + g, best + unary(t, c0 + r)); });
     }
     trim(t);
   }
 
   void automaton_step(int64_t t) {
-    const T* matrix = chain_.transition(b_, t - 1);
     for (int64_t c = 0; c < C_; ++c)
       for (int64_t p = 0; p < C_; ++p) {
-        const T m = matrix[p * C_ + c] + chain_.unary(b_, t)[c];
+        const T m = transition(t - 1, p, c) + unary(t, c);
         if (m == kNegInf<T>) continue;
         for (int64_t q = 0; q < Q_; ++q) {
           const T* from = row(t - 1, p, q);
@@ -138,15 +157,14 @@ class CountedRow {
     g -= last(q, c);
     y[n - 1] = c;
     for (int64_t t = n - 1; t > 0; --t) {
-      const T* matrix = chain_.transition(b_, t - 1);
-      const T u = chain_.unary(b_, t)[c];
+      const T u = unary(t, c);
       best = kNegInf<T>;
       int64_t p_best = 0, q_best = 0;
       for (int64_t p = 0; p < C_; ++p)
         for (int64_t r = 0; r < Q_; ++r) {
           const int64_t before = g - step(t, r, p, c);
           if (before < 0 || following(t, r, p, c) != q) continue;
-          const T x = args_.kinds ? row(t - 1, p, r)[before] + (matrix[p * C_ + c] + u) : row(t - 1, p, r)[before] + matrix[p * C_ + c];
+          const T m = transition(t - 1, p, c), x = row(t - 1, p, r)[before] + (args_.kinds ? m + u : m);
           if (x > best) best = x, p_best = p, q_best = r;
         }
       g -= step(t, q_best, p_best, c);
@@ -159,6 +177,7 @@ class CountedRow {
   const int64_t C_, Q_, S_;
   const int32_t* unary_step_ = nullptr;
   int64_t b_ = 0, jump_ = 0, width_ = 0, reach_ = 0;
+  T unit_ = 1, into_unit_ = 0;  // of the scores in the chart, and in into_
   Buffer<T> chart_, into_;
 };
 

@@ -47,7 +47,7 @@ class LogRow {
   // Forward pass; enough for log_z and mean.
   void forward(const Chain<T>& chain, int64_t b, const ChainDirection<T>& v = {}) {
     C_ = chain.C, Cp_ = padded<double>(C_), n_ = chain.length(b), row_ = b, v_ = v;
-    log_z = mean = 0;
+    log_z = mean = offset_ = 0;
     if (n_ == 0) return;
     high_.resize(n_ * Cp_), low_.resize(n_ * Cp_), mean_.resize(kMean ? n_ * Cp_ : 0);
     for (Buffer<double>* x : {&u_, &x_low_, &p_}) x->resize(Cp_);
@@ -61,12 +61,13 @@ class LogRow {
     add_unary(chain, 0);
     for (int64_t t = 1; t < n_; ++t) {
       if (!chain.shared()) read_matrix(chain, t - 1);
+      offset_ += matrix_offset_;
       forward_step(t);
       add_unary(chain, t);
     }
     read(chain.end, u_.data);
     const Sum all = weigh(high(n_ - 1), low(n_ - 1), u_.data, nullptr, p_.data);
-    log_z = all.value();
+    log_z = all.value() + offset_;
     if (log_z == kNegInf<double>) mean = 0;
     if (!kMean || log_z == kNegInf<double>) return;
     if (kTangent) read_direction(v.end, chain.end, 0, v_unary_.data);
@@ -124,14 +125,22 @@ class LogRow {
   double* low(int64_t t) { return low_.data + t * Cp_; }
   double* means(int64_t t) { return mean_.data + t * Cp_; }
 
-  // A row of scores in units, 0 where there is none, and -inf in the padding.
-  void read(const T* from, double* to) const {
-    for (int64_t c = 0; c < C_; ++c) to[c] = from ? in_units(from[c]) : 0;
+  // A row of scores in units less `offset`, 0 where there is none, and -inf in the padding.
+  void read(const T* from, double* to, double offset = 0) const {
+    for (int64_t c = 0; c < C_; ++c) to[c] = from ? in_units(from[c]) - offset : 0;
     std::fill(to + C_, to + Cp_, kNegInf<double>);
+  }
+  // What to take off scores that all lie beyond kHuge, masked or raised together: two of very different size would leave
+  // no room in a pair of doubles for what tells outputs apart.
+  double offset_of(const T* scores, int64_t size) const {
+    constexpr double kHuge = 0x1p40 * kUnit<T>;
+    const double top = largest(scores, size);
+    return std::abs(top) > kHuge && !std::isinf(top) ? top : 0;
   }
   void read_matrix(const Chain<T>& chain, int64_t t) {
     const T* m = chain.transition(row_, t);
-    for (int64_t p = 0; p < C_; ++p) read(m + p * C_, matrix_.data + p * Cp_);
+    matrix_offset_ = offset_of(m, C_ * C_);
+    for (int64_t p = 0; p < C_; ++p) read(m + p * C_, matrix_.data + p * Cp_, matrix_offset_);
     if (!kTangent) return;
     const T* v = !v_.transition || chain.shared() ? v_.transition : v_.transition + (row_ * (chain.N - 1) + t) * C_ * C_;
     const double top = beside == Beside::kScores ? largest(m, C_ * C_) : 0;
@@ -157,7 +166,10 @@ class LogRow {
   // a_t += u_t, where high(t), low(t) and means(t) hold the rest of it.
   void add_unary(const Chain<T>& chain, int64_t t) {
     double *h = high(t), *l = low(t);
-    read(chain.unary(row_, t), u_.data);
+    const T* u = chain.unary(row_, t);
+    const double offset = offset_of(u, C_);
+    read(u, u_.data, offset);
+    offset_ += offset;
     if (t == 0) std::fill_n(l, Cp_, 0.0);
     for (int64_t c = 0; c < Cp_; c += L) add(h + c, l + c, load(u_.data + c), V{});
     if constexpr (kTangent) {
@@ -250,7 +262,7 @@ class LogRow {
   void backward_step(const Chain<T>& chain, int64_t t, double weight, const ChainGradient<T>& out) {
     if (!chain.shared()) read_matrix(chain, t - 1);
     double *z = u_.data, *z_low = x_low_.data, *z_mean = v_unary_.data;
-    read(chain.unary(row_, t), z);
+    read(chain.unary(row_, t), z, offset_of(chain.unary(row_, t), C_));
     std::fill_n(z_low, Cp_, 0.0);
     for (int64_t c = 0; c < Cp_; c += L) add(z + c, z_low + c, load(b_.data + c), load(b_low_.data + c));
     if constexpr (kTangent) {
@@ -284,6 +296,7 @@ class LogRow {
   }
 
   int64_t C_ = 0, Cp_ = 0, n_ = 0, row_ = 0;
+  double offset_ = 0, matrix_offset_ = 0;  // taken off so far, and off the matrix in matrix_
   ChainDirection<T> v_;
   Buffer<double> high_, low_, mean_;                         // a_t and what is beside it
   Buffer<double> b_, b_low_, b_mean_;

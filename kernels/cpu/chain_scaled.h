@@ -81,21 +81,22 @@ struct Shift {
 // the row has no finite entry. m may be null. Lanes of `low` become 0 where a weight has too few digits.
 template <class T>
 inline T weights(const T* u, const Shift<T>* m, int64_t size, T* w, Vec<T>* low) {
+  const T* moved = m ? m->rest.data : nullptr;  // a store of a vector may alias members
   Vec<T> top = splat<T>(kNegInf<T>);
   for (int64_t c = 0; c < size; c += kLanes<T>) {
     const Vec<T> x = load_row(u, c, size, kNegInf<T>);
     store(w + c, x);
-    top = vmax(m ? x + load(m->rest.data + c) : x, top);
+    top = vmax(moved ? x + load(moved + c) : x, top);
   }
   const T k = hmax(top);
   if (m && m->wide)
     for (int64_t c = 0; c < size; c += kLanes<T>) {
-      const Vec<T> moved = load(m->rest.data + c);
-      *low = (moved < Shift<T>::kFar) & (load(w + c) - k + moved >= ExpConst<T>::lowest) ? Vec<T>{} : *low;
+      const Vec<T> shift = load(moved + c), x = load(w + c) - k + shift;
+      *low = (shift < Shift<T>::kFar) & (x >= ExpConst<T>::lowest) ? Vec<T>{} : *low;
     }
   for (int64_t c = 0; c < size; c += kLanes<T>) {
     const Vec<T> x = load(w + c) - k;
-    store(w + c, vexp<T>(m ? x + load(m->rest.data + c) : x));
+    store(w + c, vexp<T>(moved ? x + load(moved + c) : x));
   }
   return k;
 }

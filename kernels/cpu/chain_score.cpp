@@ -15,7 +15,9 @@ int64_t score(const ChainArgs* args, const int64_t* labels, int64_t K, T* out) {
     for (int64_t b = 0; b < chain.B; ++b) {
       const int64_t n = chain.length(b), at = (k * chain.B + b) * N;
       const int64_t* y = labels + at;
-      for (int64_t t = 0; t < n; ++t)
+      uint64_t most = 0;
+      for (int64_t t = 0; t < n; ++t) most = std::max(most, uint64_t(y[t]));
+      for (int64_t t = 0; t < n && most >= uint64_t(C); ++t)
         if (uint64_t(y[t]) >= uint64_t(C)) return at + t;
       out[k * chain.B + b] = from_units<T>(chain.score(b, y));
     }

@@ -61,7 +61,8 @@ class ViterbiLanes {
     for (int i = 0; i < count; ++i) {
       const int64_t n = chain_.length(rows[i]);
       scores[rows[i]] = value[i];
-      for (int64_t t = 0; t < n; ++t) labels[rows[i] * N_ + t] = path[t * L + i];
+      int64_t* out = labels + rows[i] * N_;
+      for (int64_t t = 0; t < n; ++t) out[t] = path[t * L + i];
     }
   }
 

@@ -108,14 +108,16 @@ class CountTables {
   std::vector<T> store_;
 };
 
-// Index and value of the largest offset + slope * table over entries above -inf; the lowest of equals.
+// Index and value of the largest offset + slope * table over entries above -inf; the lowest of equals. Finite addends
+// never make an infinite value.
 template <class T>
 inline int64_t pick(const T* table, const T* offset, const T* slope, int64_t size, T* value) {
   int64_t best = 0;
   *value = kNegInf<T>;
   for (int64_t g = 0; g < size; ++g) {
-    if (table[g] == kNegInf<T>) continue;
-    const T x = offset[g] + slope[g] * table[g];
+    if (table[g] == kNegInf<T> || offset[g] == kNegInf<T>) continue;
+    constexpr T most = std::numeric_limits<T>::max();
+    const T x = std::max(-most, std::min(most, offset[g] + slope[g] * table[g]));
     if (x > *value) *value = x, best = g;
   }
   return best;

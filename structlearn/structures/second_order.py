@@ -80,18 +80,21 @@ class SecondOrderChain(ExpandedChain):
 
     def _pair_unary(self) -> Tensor:
         """(B, N, (C+1) C): label c after p; only p = none at the first position and never later."""
-        unary, transition = self.unary, self.transition
-        b, n, c = unary.shape
-        forbidden = unary.new_full((b, n, 1, c), float("-inf"))
-        after = torch.cat([(unary[:, :, None, :] + transition), forbidden], 2)
-        first = torch.cat([forbidden.expand(b, n, c, c), unary[:, :, None, :]], 2)
-        begins = (torch.arange(n, device=unary.device) == 0)[:, None, None]
+        b, n, c = self.unary.shape
+        forbidden = self.unary.new_full((b, n, 1, c), float("-inf"))
+        each = self.unary[:, :, None, :]
+        after = torch.cat([each.expand(b, n, c, c), forbidden], 2)
+        first = torch.cat([forbidden.expand(b, n, c, c), each], 2)
+        begins = (torch.arange(n, device=self.unary.device) == 0)[:, None, None]
         return torch.where(begins, first, after).flatten(2)
 
     def _pair_transition(self) -> Tensor:
-        """(E, E): (p, c) to (c, d) scores second[p, c, d], 0 from p = none; other steps are forbidden."""
+        """(E, E): (p, c) to (c, d) scores transition[c, d] + second[p, c, d], from p = none the former; others forbidden.
+
+        Unary scores are added to nothing here: one that stands on a large offset would lose its digits.
+        """
         c = self.unary.shape[2]
-        second = torch.cat([self.second, self.second.new_zeros((1, c, c))])
+        second = torch.cat([self.transition + self.second, self.transition[None]])
         agree = torch.eye(c, c + 1, dtype=torch.bool, device=second.device)
         # [p, c, c', d]: c' is the shared label as the next pair names it.
         full = torch.where(agree[None, :, :, None], second[:, :, None, :], float("-inf"))
