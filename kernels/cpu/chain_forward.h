@@ -46,7 +46,7 @@ struct Forward {
 
   struct Row {
     int64_t b, n, slot, exponents = 0;
-    double logs = 0;  // sum of all that was taken off
+    double logs = 0, logs_rest = 0;  // sum of all that was taken off
     T scale = 1, *now = nullptr, *weight = nullptr;
     const T* before = nullptr;
     Vec<T> low, high;
@@ -104,7 +104,8 @@ struct Forward {
         before[r] = row.now;
         row.now = place(s, tape, r, row.slot, t);
         if (tape.weight) row.weight = tape.w(row.slot, t);
-        row.logs += double(m.top) + double(weights(chain.unary(row.b, t), &m, C, row.weight, &row.low));
+        add_to<T>(row.logs, row.logs_rest, double(weights(chain.unary(row.b, t), &m, C, row.weight, &row.low)));
+        add_to<T>(row.logs, row.logs_rest, double(m.top));
         if (far && t + 1 < row.n) fetch(row, t + 1, tape);
       }
       if (chain.shared()) step<SumProduct, T>(active, before, panels, [&](int r, int64_t c, Vec<T> sum) { finish(rows[r], c, sum); });
@@ -115,7 +116,8 @@ struct Forward {
 
   void first(Row& row) const {
     alignas(kBytes) T zero[kLanes<T>] = {};
-    row.logs = double(start.top) + double(weights(chain.unary(row.b, 0), chain.start ? &start : nullptr, C, row.weight, &row.low));
+    row.logs = double(weights(chain.unary(row.b, 0), chain.start ? &start : nullptr, C, row.weight, &row.low));
+    add_to<T>(row.logs, row.logs_rest, double(start.top));
     for (int64_t c = 0; c < C; c += kLanes<T>) store_row(row.now, c, C, load(row.weight + c) + load(zero));
   }
 
@@ -137,7 +139,8 @@ struct Forward {
     } else {
       for (int64_t c = 0; c < C; ++c) sum += row.now[c];
     }
-    const double whole = std::log(double(sum)) + double(row.exponents) * 0.693147180559945309417 + row.logs + double(k);
+    add_to<T>(row.logs, row.logs_rest, double(k));
+    const double whole = row.logs + (row.logs_rest + (std::log(double(sum)) + double(row.exponents) * 0.693147180559945309417));
     // A NaN or infinite total (a row of -inf, or overflow of the sum of logs) is not below or above
     // anything, so the comparison is written to fail then.
     if (hmin<T>(row.low) >= kSafe<T> && sum >= kSafe<T> && std::isfinite(whole)) {

@@ -152,7 +152,7 @@ class Lanes {
   // What a lane holds past its sequence's end is never read: its total is taken where the sequence ends.
   void forward() {
     alignas(kBytes) static const T zeros[kMostLaneLabels] = {};
-    DoubleVec<T> logs{};
+    DoubleVec<T> logs{}, logs_rest{};
     V low = splat<T>(1), high = splat<T>(1);
     IVec<T> exponents{};
     const T* from[L];
@@ -168,7 +168,8 @@ class Lanes {
       const T* moved = t || chain_.start ? shift.rest.data : zeros;
       V top = splat<T>(kNegInf<T>);
       for (int64_t c = 0; c < C_; ++c) top = vmax(load(w + c * L) + moved[c], top);
-      logs += __builtin_convertvector(top, DoubleVec<T>) + double(shift.top);
+      add_to<T>(logs, logs_rest, __builtin_convertvector(top, DoubleVec<T>));
+      add_to<T>(logs, logs_rest, DoubleVec<T>{} + double(shift.top));
       for (int64_t c = 0; shift.wide && c < C_; ++c)
         if (moved[c] < Shift<T>::kFar) low = load(w + c * L) - top + moved[c] >= ExpConst<T>::lowest ? V{} : low;
       for (int64_t c = 0; c < C_; ++c) store(w + c * L, vexp<T>(load(w + c * L) - top + moved[c]));
@@ -190,7 +191,9 @@ class Lanes {
       V sum{};
       for (int64_t c = 0; c < C_; ++c) sum += load(alpha(t) + c * L) * last_[c];
       for (int i = active - 1; i >= 0 && chain_.length(rows_[i]) == t + 1; --i) {
-        const double whole = std::log(double(sum[i])) + double(exponents[i]) * 0.693147180559945309417 + logs[i] + double(last_log_);
+        double all = logs[i], rest = logs_rest[i];
+        add_to<T>(all, rest, double(last_log_));
+        const double whole = all + (rest + (std::log(double(sum[i])) + double(exponents[i]) * 0.693147180559945309417));
         ok_[i] = low[i] >= kSafe<T> && sum[i] >= kSafe<T> && std::isfinite(whole);
         log_z_[rows_[i]] = saturated<T>(whole);
       }

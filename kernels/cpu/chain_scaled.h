@@ -34,6 +34,18 @@ class FlushSubnormals {
 #endif
 };
 
+// sum += x; where T is as precise as the sum, what is rounded off goes into rest.
+template <class T, class V>
+inline void add_to(V& sum, V& rest, V x) {
+  if constexpr (sizeof(T) == 4) {
+    sum += x;
+  } else {
+    V lost;
+    sum = sum_and_rest(sum, x, &lost);
+    rest += lost;
+  }
+}
+
 // x = 2^e f with f in [1, 2): returns 2^-e and adds e to the count. x must be a normal number.
 inline float take_exponent(float x, int64_t* count) {
   uint32_t bits;

@@ -89,9 +89,9 @@ class SecondOrderChain(ExpandedChain):
         return torch.where(begins, first, after).flatten(2)
 
     def _pair_transition(self) -> Tensor:
-        """(E, E): (p, c) to (c, d) scores transition[c, d] + second[p, c, d], from p = none the former; others forbidden.
+        """(E, E): (p, c) to (c, d) scores transition[c, d] + second[p, c, d], without second from p = none.
 
-        Unary scores are added to nothing here: one that stands on a large offset would lose its digits.
+        Other steps are forbidden. Unary scores are added to nothing here: one that stands on a large offset would lose its digits.
         """
         c = self.unary.shape[2]
         second = torch.cat([self.transition + self.second, self.transition[None]])
