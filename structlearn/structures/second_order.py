@@ -91,7 +91,7 @@ class SecondOrderChain(ExpandedChain):
     def _pair_transition(self) -> Tensor:
         """(E, E): (p, c) to (c, d) scores transition[c, d] + second[p, c, d], without second from p = none.
 
-        Other steps are forbidden. Unary scores are added to nothing here: one that stands on a large offset would lose its digits.
+        Other steps are forbidden. Unary scores are added to nothing here: one on a large offset would lose its digits.
         """
         c = self.unary.shape[2]
         second = torch.cat([self.transition + self.second, self.transition[None]])
