@@ -199,6 +199,7 @@ def samples(args: list[Any]) -> dict[str, tuple[Any, ...]]:
         "alignment_backward": (*args, log_z, kept, grad, "cpu"),
         "alignment_second": (*quiet, grad.detach(), *directions),
         "alignment_entropy": tuple(args),
+        "alignment_entropy_backward": (*quiet, grad.detach()),
         "alignment_kbest": (*quiet, 3),
         "alignment_sample": (*quiet, torch.rand((2, B, N + M + 1), dtype=torch.float64)),
         "alignment_best_by_count": (*quiet, *steps, 3, table, table + 1),

@@ -17,13 +17,17 @@
 // results equal the reference bit by bit.
 #pragma once
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <limits>
 #include <numeric>
+#include <utility>
 #include <vector>
 
 #include "batch.h"
 #include "parallel.h"
 #include "rows.h"
+#include "saturate.h"
 #include "transpose.h"
 
 namespace sl {
@@ -33,13 +37,14 @@ enum AlignmentMode : int64_t { kGlobal = 0, kLocal = 1, kSemiglobal = 2 };
 
 // Plain data, filled by structlearn/ops/alignment.py: the field order there must match.
 struct AlignmentArgs {
-  const void *match, *gap_x, *gap_y, *open_x, *open_y;  // open_x and open_y are null with linear gaps
+  const void *match, *gap_x, *gap_y, *open_x, *open_y;
   const int64_t *x_lengths, *y_lengths;                 // null: all N, all M
   int64_t B, N, M;
   int64_t match_b, match_n;  // strides in elements; columns are contiguous
   int64_t gap_x_b, gap_x_n, gap_y_b, gap_y_m, open_x_b, open_x_n, open_y_b, open_y_m;
   int64_t mode, band;  // band -1: none
   int64_t threads;
+  int64_t affine;  // 0: open_x and open_y are not there. An empty one is a null pointer, too.
 };
 
 // One pair of the batch: its sizes and its gap scores in contiguous rows that vectors can read past.
@@ -50,9 +55,12 @@ struct Pair {
   int64_t b = 0, n = 0, m = 0, row = 0, mode = 0, N = 0, M = 0;
   int64_t low = 0, high = 0;  // cells with low <= j - i <= high are in the band
   Buffer<T> store;
+  std::vector<T> small_match;
   T *gap_x = nullptr, *open_x = nullptr;  // n entries, then 2 L zeros
   T *gap_y = nullptr, *open_y = nullptr;  // L zeros in front of them too
   bool same_y = false;                    // y's gap scores are the same at every position
+  bool affine = false;
+  T unit = 1;  // what the scores here have been divided by
 
   void set(const AlignmentArgs& a, int64_t b_) {
     b = b_, N = a.N, M = a.M, mode = a.mode, row = a.match_n;
@@ -61,7 +69,7 @@ struct Pair {
     match = static_cast<const T*>(a.match) + b * a.match_b;
     low = a.band < 0 ? -n - m : std::min<int64_t>(0, m - n) - a.band;
     high = a.band < 0 ? n + m : std::max<int64_t>(0, m - n) + a.band;
-    const bool affine = a.open_x;
+    affine = a.affine, unit = 1;
     same_y = a.gap_y_m == 0 && (!affine || a.open_y_m == 0);
     const int64_t each_x = n + 2 * L, each_y = m + 3 * L;
     store.resize(2 * (each_x + each_y));
@@ -79,6 +87,40 @@ struct Pair {
     gap_x = fill(a.gap_x, a.gap_x_b, a.gap_x_n, n, 0, each_x);
     open_x = affine ? fill(a.open_x, a.open_x_b, a.open_x_n, n, 0, each_x) : gap_x;
   }
+
+  // The least and the largest finite potential, and 0.
+  std::pair<T, T> extremes() const {
+    T least = 0, most = 0;
+    const auto see = [&](const T* from, int64_t size) {
+      for (int64_t k = 0; k < size; ++k) {
+        const T x = from[k] > kNegInf<T> ? from[k] : T(0);
+        least = std::min(least, x), most = std::max(most, x);
+      }
+    };
+    for (int64_t i = 0; i < n; ++i) see(match + i * row, m);
+    see(gap_x, n), see(gap_y, m), see(open_x, n), see(open_y, m);
+    return {least, most};
+  }
+  // Potentials of at most this size have sums within the range of T.
+  T safe_size() const { return std::numeric_limits<T>::max() / T(4 * (n + m + 2)); }
+  // Divides all potentials by a power of two if sums of them may be out of range; returns whether that was so.
+  bool shrink() {
+    const auto [least, most] = extremes();
+    if (std::max(-least, most) <= safe_size()) return false;
+    unit = std::ldexp(T(1), std::ilogb(T(4 * (n + m + 2))) + 1);
+    small_match.resize(n * m);
+    for (int64_t i = 0; i < n; ++i)
+      for (int64_t j = 0; j < m; ++j) small_match[i * m + j] = match[i * row + j] / unit;
+    match = small_match.data(), row = m;
+    const auto divide = [&](T* from, int64_t size) {
+      for (int64_t k = 0; k < size; ++k) from[k] /= unit;
+    };
+    divide(gap_x, n), divide(gap_y, m);
+    if (affine) divide(open_x, n), divide(open_y, m);
+    return true;
+  }
+  // A sum of potentials as it was before shrink().
+  T whole(T score) const { return saturated(score, unit); }
 
   int64_t blocks(int64_t rows) const { return (n + rows - 1) / rows; }
   bool all_in_band() const { return low <= 1 - n && high >= m - 1; }
@@ -295,13 +337,17 @@ inline void read_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, Vec<T>* v
   transpose(v);
 }
 
+// The same in memory; `top` takes the largest of them.
 template <int Stack, class T>
-inline void load_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, T* tile) {
+inline void load_tile(const Pair<T>& p, int64_t i0, int q, int64_t t0, T* tile, Vec<T>& top) {
   constexpr int64_t L = kLanes<T>;
   Vec<T> v[L];
   read_tile<Stack>(p, i0, q, t0, v);
 #pragma GCC unroll 16
-  for (int k = 0; k < L; ++k) store(tile + k * L, v[k]);
+  for (int k = 0; k < L; ++k) {
+    top = vmax(top, v[k]);
+    store(tile + k * L, v[k]);
+  }
 }
 
 }  // namespace sl

@@ -192,8 +192,10 @@ int64_t best_by_count(const AlignmentArgs* args, const CountSteps& steps, int64_
     Scratch& s = *scratch[worker];
     s.pair.set(*args, b);
     T* scores = table + b * S;
-    s.chart.fill(s.pair, steps, args->open_x, S, scores);
-    index[b] = pick(scores, offset + b * S, slope + b * S, S, value + b);
+    const bool shrunk = s.pair.shrink();
+    s.chart.fill(s.pair, steps, args->affine, S, scores);
+    index[b] = pick(scores, offset + b * S, slope + b * S, S, value + b, s.pair.unit);
+    for (int64_t g = 0; shrunk && g < S; ++g) scores[g] = s.pair.whole(scores[g]);
     s.ops.clear();
     if (value[b] > kNegInf<T>) s.chart.trace(index[b], &s.ops);
     int64_t* out = path + b * width;

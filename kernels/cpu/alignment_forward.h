@@ -13,7 +13,7 @@ struct Forward {
   Pair<T> pair;
   GapWeights<T> weights;
   SumSweep<T, Affine, Local> sweep;
-  ExactPair<T, false> exact;
+  Exact<T, Carry::kNothing> exact;
   std::vector<T> rows;
 
   // Rows in front of blocks go to saved_row if given, the steps of block k to records[k].
@@ -23,8 +23,7 @@ struct Forward {
     const Saved<T, Affine> saved(saved_row ? saved_row : rows.data(), M);
     const auto at = [&](int64_t k) { return saved_row ? k : k & 1; };  // without a backward pass two rows will do
     weights.set(pair, Affine);
-    sweep.set(pair, weights);
-    sweep.first_row(saved.my(0), saved.x(0), saved.e(0));
+    if (!sweep.set(pair, weights) || !sweep.first_row(saved.my(0), saved.x(0), saved.e(0))) return {};
     for (int64_t k = 0; k < blocks; ++k) {
       const int64_t in = at(k), out = at(k + 1);
       if (!sweep.block(k, k + 1, saved.my(in), saved.x(in), saved.e(in), saved.my(out), saved.x(out), saved.e(out), records ? records + k : nullptr))
@@ -48,7 +47,7 @@ struct Forward {
       // Nothing is left as it was allocated: rows behind a pair's last, and all of a pair that stopped halfway.
       std::fill(saved.my(good ? pair.blocks(kLanes<T>) + 1 : 0), saved_row + Saved<T, Affine>::size(pair.N, pair.M), T(0));
     }
-    return T(good ? z.log() : exact.forward(pair, Affine).log());
+    return good ? T(z.log()) : exact(pair, {}, [](auto&) {});
   }
 };
 

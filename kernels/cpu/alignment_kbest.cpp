@@ -37,7 +37,7 @@ class KBest {
     }
     for (int64_t i = 0; i < k_; ++i) {
       int64_t* out = paths + (i * B + p_->b) * width;
-      scores[i * B + p_->b] = best_[i];
+      scores[i * B + p_->b] = p_->whole(best_[i]);
       ops_.clear();
       if (best_[i] > kNegInf<T>) trace(ends_[i]);
       std::copy(ops_.begin(), ops_.end(), out);
@@ -148,7 +148,8 @@ int64_t kbest(const AlignmentArgs* args, int64_t k, int64_t* paths, T* scores) {
   for_pairs(*args, 2000 / k, [&](int64_t b, int worker) {
     if (!scratch[worker]) scratch[worker] = std::make_unique<Scratch>(k);
     scratch[worker]->pair.set(*args, b);
-    scratch[worker]->best.run(scratch[worker]->pair, args->open_x, paths, scores, args->B);
+    scratch[worker]->pair.shrink();
+    scratch[worker]->best.run(scratch[worker]->pair, args->affine, paths, scores, args->B);
   });
   return 0;
 }

@@ -39,8 +39,19 @@ class MaxSweep {
   bool run(const Pair<T>& pair, T* score, std::vector<int8_t>* ops) {
     p_ = &pair;
     sure_ = true;
+    top_ = splat<T>(0);
     *score = sweep(ops);
     return sure_;
+  }
+  // Whether a sum may have been out of range, after run with this score: without potentials larger than safe_size, what
+  // was lost below the range scores less than -3/4 of it.
+  bool may_have_overflowed(T score) const {
+    T top = hmax(top_);
+    const auto see = [&](const T* from, int64_t size) {
+      for (int64_t k = 0; k < size; ++k) top = std::max(top, from[k]);
+    };
+    see(p_->gap_x, p_->n), see(p_->open_x, p_->n), see(p_->gap_y, p_->m), see(p_->open_y, p_->m);
+    return !(score >= -std::numeric_limits<T>::max() / 2) || !(top <= p_->safe_size());
   }
 
  private:
@@ -160,7 +171,7 @@ class MaxSweep {
     Ahead<T> ahead(p_->match, p_->row, p_->n, p_->m, i0 + kBlock, kBlock);
     for (int64_t t0 = begin; t0 < steps.end; t0 += L) {
       const int64_t t1 = std::min(t0 + L, steps.end);
-      for (int q = 0; q < Stack; ++q) load_tile<Stack>(*p_, i0, q, t0, tile[q]);
+      for (int q = 0; q < Stack; ++q) load_tile<Stack>(*p_, i0, q, t0, tile[q], top_);
       if (t0 >= steps.inner_begin && t1 <= inner_end)
         p_->same_y ? inner<Stack, true>(i0, t0, t1, tile[0], ahead) : inner<Stack, false>(i0, t0, t1, tile[0], ahead);
       else
@@ -352,6 +363,7 @@ class MaxSweep {
   std::vector<Word<T>> bits_;
   std::vector<int64_t> offset_;  // of each block in bits_
   Word<T>* out_ = nullptr;
+  V top_;  // the largest match scores
   T best_ = 0;
   int64_t best_i_ = -1, best_j_ = -1;
   bool sure_ = true;
@@ -372,8 +384,16 @@ void run(const AlignmentArgs& args, int64_t* path, T* scores) {
     if (!scratch[worker]) scratch[worker] = std::make_unique<Scratch>();
     Scratch& s = *scratch[worker];
     s.pair.set(args, b);
-    const bool usual = !Affine || (args.mode != kSemiglobal && s.pair.opening_costs());
-    if (!usual || !s.sweep.run(s.pair, &scores[b], &s.ops)) s.general.run(s.pair, &scores[b], &s.ops);
+    const auto sweep = [&] {
+      const bool usual = !Affine || (args.mode != kSemiglobal && s.pair.opening_costs());
+      if (usual && s.sweep.run(s.pair, &scores[b], &s.ops)) return s.sweep.may_have_overflowed(scores[b]);
+      s.general.run(s.pair, &scores[b], &s.ops);
+      return s.general.may_have_overflowed(scores[b]);
+    };
+    if (sweep() && s.pair.shrink()) {
+      sweep();
+      scores[b] = s.pair.whole(scores[b]);
+    }
     if (!Trace) return;
     int64_t* out = path + b * width;
     int64_t used = 0;
@@ -385,7 +405,7 @@ void run(const AlignmentArgs& args, int64_t* path, T* scores) {
 
 template <class T>
 int64_t best(const AlignmentArgs* a, int64_t* path, T* scores) {
-  const bool affine = a->open_x, local = a->mode == kLocal;
+  const bool affine = a->affine, local = a->mode == kLocal;
   const auto with = [&](auto affine_, auto local_, auto trace_) {
     run<T, decltype(affine_)::value, decltype(local_)::value, decltype(trace_)::value>(*a, path, scores);
   };

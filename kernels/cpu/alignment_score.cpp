@@ -53,15 +53,24 @@ int64_t score(const AlignmentArgs* args, const int64_t* paths, int64_t K, T* out
     };
     const Walk walk(a, b);
     for (int64_t k = 0; k < K; ++k) {
-      T sum = 0;
       bool leaves = false;
-      const int64_t place = walk.run(paths + (k * a.B + b) * width, &leaves, [&](int64_t op, bool opens, int64_t i, int64_t j) {
-        opens = opens && a.open_x;
-        if (op == 0) sum += match[i * a.match_n + j];
-        else if (op == 1) sum += opens ? at(a.open_x, a.open_x_b, a.open_x_n, i) : at(a.gap_x, a.gap_x_b, a.gap_x_n, i);
-        else sum += opens ? at(a.open_y, a.open_y_b, a.open_y_m, j) : at(a.gap_y, a.gap_y_b, a.gap_y_m, j);
-      });
+      const auto sum_in = [&](T unit, T* sum) {
+        *sum = 0;
+        return walk.run(paths + (k * a.B + b) * width, &leaves, [&](int64_t op, bool opens, int64_t i, int64_t j) {
+          opens = opens && a.affine;
+          if (op == 0) *sum += match[i * a.match_n + j] / unit;
+          else if (op == 1) *sum += (opens ? at(a.open_x, a.open_x_b, a.open_x_n, i) : at(a.gap_x, a.gap_x_b, a.gap_x_n, i)) / unit;
+          else *sum += (opens ? at(a.open_y, a.open_y_b, a.open_y_m, j) : at(a.gap_y, a.gap_y_b, a.gap_y_m, j)) / unit;
+        });
+      };
+      T sum;
+      const int64_t place = sum_in(T(1), &sum);
       if (place >= 0) return (k * a.B + b) * width + place;
+      if (!std::isfinite(sum)) {
+        constexpr T unit = T(int64_t(1) << 62);  // longer paths do not fit into memory
+        sum_in(unit, &sum);
+        sum = saturated(sum, unit);
+      }
       out[k * a.B + b] = leaves ? kNegInf<T> : sum;
     }
   }
@@ -77,11 +86,11 @@ int64_t score_backward(const AlignmentArgs* args, const int64_t* paths, int64_t 
   parallel_for(a.B, a.B * a.N * a.M < 200000 ? 1 : int(a.threads), [&](int64_t b, int) {
     T* match = d_match + b * a.N * a.M;
     T *gap_x = d_gap_x + b * a.N, *gap_y = d_gap_y + b * a.M;
-    T *open_x = a.open_x ? d_open_x + b * a.N : nullptr, *open_y = a.open_x ? d_open_y + b * a.M : nullptr;
+    T *open_x = a.affine ? d_open_x + b * a.N : gap_x, *open_y = a.affine ? d_open_y + b * a.M : gap_y;
     std::fill_n(match, a.N * a.M, T(0));
     std::fill_n(gap_x, a.N, T(0));
     std::fill_n(gap_y, a.M, T(0));
-    if (open_x) std::fill_n(open_x, a.N, T(0)), std::fill_n(open_y, a.M, T(0));
+    std::fill_n(open_x, a.N, T(0)), std::fill_n(open_y, a.M, T(0));
     const Walk walk(a, b);
     for (int64_t k = 0; k < K; ++k) {
       const int64_t* path = paths + (k * a.B + b) * width;
@@ -89,7 +98,6 @@ int64_t score_backward(const AlignmentArgs* args, const int64_t* paths, int64_t 
       bool leaves = false;
       if (walk.run(path, &leaves, [](int64_t, bool, int64_t, int64_t) {}) >= 0 || leaves) continue;
       walk.run(path, &leaves, [&](int64_t op, bool opens, int64_t i, int64_t j) {
-        opens = opens && open_x;
         if (op == 0) match[i * a.M + j] += g;
         else if (op == 1) (opens ? open_x : gap_x)[i] += g;
         else (opens ? open_y : gap_y)[j] += g;

@@ -60,7 +60,7 @@ class BackSweep {
  public:
   // Z = z * 2^e; out.match and the rest are this pair's own rows.
   void set(const Pair<T>& pair, const GapWeights<T>& weights, Wide z, T weight, const AlignmentGradient<T>& out) {
-    p_ = &pair, w_ = &weights, out_ = &out, ze_ = Int(z.e), scale_ = T(double(weight) / z.m);
+    p_ = &pair, w_ = &weights, out_ = &out, ze_ = Int(z.e), scale_ = T(double(weight) / z.m), most_ = std::abs(weight) * T(1.01);
     below_.reset(pair.m), top_.reset(pair.m);
     column_open_.resize(pair.m + 3 * L), column_gap_.resize(pair.m + 3 * L);
     std::fill_n(column_open_.data, pair.m + 3 * L, T(0)), std::fill_n(column_gap_.data, pair.m + 3 * L, T(0));
@@ -89,18 +89,18 @@ class BackSweep {
       for (int64_t t = t1; t < t0 + L; ++t) store(tile + (t - t0) * L, V{});
       write_tile(steps, t0, tile);
     }
-    finish_block(steps);
-    return true;
+    return finish_block(steps);
   }
 
   // Gaps from the nodes of the border, which no lane visits (first_row and its exponents: nodes (0, j)), and the
   // gap scores of y; false if the sums that meet in node (0, 0) do not give Z again.
   bool finish(const SumSweep<T, Affine, Local>& forward, const T* first_row, const T* first_e, Wide z, T weight) {
+    bool good = true;
     for (int64_t j = 0; j < p_->m; ++j) {
-      out_->gap_y[j] = (Affine ? column_gap_ : column_open_).data[L + j] * w_->gap_y[j];
-      if (Affine) out_->open_y[j] = column_open_.data[L + j] * w_->open_y[j];
+      good &= settle((Affine ? column_gap_ : column_open_).data[L + j], w_->gap_y[j], out_->gap_y[j]);
+      if (Affine) good &= settle(column_open_.data[L + j], w_->open_y[j], out_->open_y[j]);
     }
-    if (Local) return true;
+    if (Local || !good) return good;
     // Products of two totals stay doubles where neither is beyond 2^400: a third of the time for short sequences.
     const T* top_e = Below<T>::at(top_.e);
     T most = T(std::abs(z.e));
@@ -379,12 +379,19 @@ class BackSweep {
     }
   }
 
-  void finish_block(const Steps& steps) {
+  // The share of a gap score: weight times what its gaps lead from and to. Without the weight that may be out of range.
+  bool settle(T around, T weight, T& out) const {
+    out = weight > 0 ? around * weight : T(0);
+    return std::abs(out) <= most_;
+  }
+
+  bool finish_block(const Steps& steps) {
+    bool good = true;
     for (int64_t row = 0; row < steps.rows; ++row) {
       const int64_t i = steps.i0 + row + 1, r = L - 1 - row;  // the row below the nodes that it is reached from
       if (i >= p_->n) continue;
-      out_->gap_x[i] = (Affine ? s_.gap_x : s_.open_x)[r] * w_->gap_x[i];
-      if (Affine) out_->open_x[i] = s_.open_x[r] * w_->open_x[i];
+      good &= settle((Affine ? s_.gap_x : s_.open_x)[r], w_->gap_x[i], out_->gap_x[i]);
+      if (Affine) good &= settle(s_.open_x[r], w_->open_x[i], out_->open_x[i]);
     }
     for (int r = 0; r < L; ++r) {
       column_open_.data[L + steps.begin - (L - 1) + r + 1] += s_.column_open[r];
@@ -392,6 +399,7 @@ class BackSweep {
     }
     Below<T>::at(top_.u)[steps.begin] = s_.u[L - 1], Below<T>::at(top_.x)[steps.begin] = s_.x[L - 1];
     Below<T>::at(top_.e)[steps.begin] = T(e_[L - 1]);
+    return good;
   }
 
   const Pair<T>* p_ = nullptr;
@@ -404,7 +412,7 @@ class BackSweep {
   bool any_over_ = false;
   const I lane_rows_ = lane_numbers<T>();
   Int ze_ = 0;
-  T scale_ = 0, taken_ = 0;  // g / z; the exponent of the column that comes in from below
+  T scale_ = 0, most_ = 0, taken_ = 0;  // g / z; what no share exceeds; the exponent of the column that comes in from below
   int64_t entry_ = 0;        // of the record's exponents, for which factor_out_ holds
   Below<T> below_, top_;
   Buffer<T> column_open_, column_gap_;     // of y's gaps, by column
@@ -419,13 +427,13 @@ struct Backward {
   BackSweep<T, Affine, Local> back;
   std::vector<Record> records;
   std::vector<T> out_row, own_rows;
-  ExactPair<T, false> exact;
+  Exact<T, Carry::kNothing> exact;
 
   bool fast(const Saved<T, Affine>& saved, T weight, const AlignmentGradient<T>& out) {
     const Pair<T>& pair = onward.pair;
     const Wide z{double(saved.mantissa()), int64_t(saved.exponent())};
     onward.weights.set(pair, Affine);
-    onward.sweep.set(pair, onward.weights);
+    if (!onward.sweep.set(pair, onward.weights)) return false;
     back.set(pair, onward.weights, z, weight, out);
     if (records.empty()) records.resize(1);
     out_row.resize(3 * saved.width);
@@ -472,13 +480,11 @@ struct Backward {
         if (done && back.finish(onward.sweep, saved.my(0), saved.e(0), z, T(1))) return T(z.log());
       }
     }
-    return T(slow(T(1), out).log());
+    return slow(T(1), out);
   }
 
-  Wide slow(T weight, const AlignmentGradient<T>& out) {
-    const Wide z = exact.forward(onward.pair, Affine);
-    exact.backward(weight, out);
-    return z;
+  T slow(T weight, const AlignmentGradient<T>& out) {
+    return exact(onward.pair, {}, [&](auto& sums) { sums.backward(weight, out); });
   }
 };
 
@@ -504,7 +510,7 @@ int64_t backward(const AlignmentArgs* a, T* log_z, T* saved, const T* grad, T* d
   };
   const std::true_type yes;
   const std::false_type no;
-  if (a->open_x) local ? with(yes, yes) : with(yes, no);
+  if (a->affine) local ? with(yes, yes) : with(yes, no);
   else local ? with(no, yes) : with(no, no);
   return 0;
 }
@@ -522,7 +528,7 @@ void run_forward(const AlignmentArgs& args, T* log_z, T* saved) {
 template <class T>
 int64_t forward(const AlignmentArgs* a, T* log_z, T* saved) {
   const bool local = a->mode == kLocal;
-  if (a->open_x) local ? run_forward<T, true, true>(*a, log_z, saved) : run_forward<T, true, false>(*a, log_z, saved);
+  if (a->affine) local ? run_forward<T, true, true>(*a, log_z, saved) : run_forward<T, true, false>(*a, log_z, saved);
   else local ? run_forward<T, false, true>(*a, log_z, saved) : run_forward<T, false, false>(*a, log_z, saved);
   return 0;
 }

@@ -249,26 +249,29 @@ class SumSweep {
   using Int = LaneInt<T>;
 
  public:
-  void set(const Pair<T>& pair, const GapWeights<T>& weights) {
+  // False, as from first_row, where exponents may become too large for whole numbers in T.
+  bool set(const Pair<T>& pair, const GapWeights<T>& weights) {
     p_ = &pair, w_ = &weights;
     column_.resize(pair.n + 2 * L);
     column_e_.assign(pair.n + 2 * L, 0);
-    border(pair.n, pair.open_x, pair.gap_x, true, 1, column_.data, column_e_.data());
+    const bool good = border(pair.n, pair.open_x, pair.gap_x, true, 1, column_.data, column_e_.data());
     std::fill_n(column_.data + pair.n + 1, 2 * L - 1, T(0));
     top_ = splat<T>(0);
     z_ = {};
+    return good && double(pair.n + pair.m) * kLargest<T> / kLn2 < kMostOrders;
   }
 
   // The row of nodes (0, j).
-  void first_row(T* my, T* x, T* e) {
+  bool first_row(T* my, T* x, T* e) {
     std::vector<Int> exponent(p_->m + 1);
     // A change of exponents costs as much as a step, so they change no oftener than has to be.
-    border(p_->m, p_->open_y, p_->gap_y, false, 16, my, exponent.data());
+    if (!border(p_->m, p_->open_y, p_->gap_y, false, 16, my, exponent.data())) return false;
     for (int64_t j = 0; j < Saved<T, Affine>::row_width(p_->M); ++j) {
       if (j > p_->m) my[j] = 0;
       e[j] = T(exponent[std::min(j, p_->m)]);
       if (Affine) x[j] = 0;
     }
+    return true;
   }
 
   // Runs block k from the row of nodes in front of it to the one behind it, and fetches block `next` into the
@@ -309,6 +312,8 @@ class SumSweep {
   Int column_exponent(int64_t i) const { return column_e_[i]; }
 
  private:
+  static constexpr double kMostOrders = sizeof(T) == 4 ? 0x1p24 : 0x1p50;
+
   struct State {
     V my, x, y, mx, before;  // before: all that leads to the next step's cells diagonally
 
@@ -338,7 +343,7 @@ class SumSweep {
   }
 
   // Totals of the nodes along a border: exponents, multiples of `unit`, and mantissas.
-  void border(int64_t size, const T* open, const T* gap, bool along_x, double unit, T* out, Int* e) {
+  bool border(int64_t size, const T* open, const T* gap, bool along_x, double unit, T* out, Int* e) {
     constexpr int64_t D = kLanes<double>;
     const int64_t last = Local ? -1 : std::min(size, along_x ? -p_->low : p_->high);  // in the band
     sums_.resize(2 * (size + 1 + D));
@@ -347,6 +352,7 @@ class SumSweep {
     if (p_->mode == kGlobal) {
       for (int64_t k = 0; k <= last; ++k) {
         if (k) sum += double(k == 1 ? open[0] : gap[k - 1]);
+        if (sum < -kMostOrders * kLn2 && sum > kNegInf<double>) return false;
         sums[k] = sum;
       }
     } else {
@@ -359,6 +365,7 @@ class SumSweep {
       store(sums + k, vexp<double>(x - floor * kLn2));
     }
     for (int64_t k = 0; k <= size; ++k) out[k] = T(sums[k]), e[k] = Int(whole[k]);
+    return true;
   }
 
   void start_block(const Steps& steps) {

@@ -2,9 +2,11 @@
 // (max, +) convolution: what two parts of an output contribute together.
 #pragma once
 #include <algorithm>
+#include <limits>
 #include <vector>
 
 #include "rows.h"
+#include "saturate.h"
 
 namespace sl {
 
@@ -108,18 +110,19 @@ class CountTables {
   std::vector<T> store_;
 };
 
-// Index and value of the largest offset + slope * table over entries above -inf; the lowest of equals. Finite addends
-// never make an infinite value.
+// Index and value of the largest offset + slope * unit * table where neither offset nor table is -inf; the lowest of
+// equals. Finite addends never make an infinite value.
 template <class T>
-inline int64_t pick(const T* table, const T* offset, const T* slope, int64_t size, T* value) {
+inline int64_t pick(const T* table, const T* offset, const T* slope, int64_t size, T* value, T unit = T(1)) {
   int64_t best = 0;
   *value = kNegInf<T>;
   for (int64_t g = 0; g < size; ++g) {
     if (table[g] == kNegInf<T> || offset[g] == kNegInf<T>) continue;
     constexpr T most = std::numeric_limits<T>::max();
-    const T x = std::max(-most, std::min(most, offset[g] + slope[g] * table[g]));
+    const T x = std::max(-most, std::min(most, offset[g] / unit + slope[g] * table[g]));
     if (x > *value) *value = x, best = g;
   }
+  *value = saturated(*value, unit);
   return best;
 }
 

@@ -1,5 +1,4 @@
-// Numbers with a 64-bit exponent, for totals that no floating point type holds, and the same with a
-// derivative.
+// Numbers with exponents of their own, for totals that no floating point type holds, and the same with a derivative.
 #pragma once
 #include <algorithm>
 #include <cmath>
@@ -9,7 +8,7 @@
 
 namespace sl {
 
-constexpr double kLn2 = 0.693147180559945309417;
+constexpr double kLn2 = 0.693147180559945309417, kLn2Rest = 2.319046813846299558e-17;  // and what its rounding leaves out
 
 // A positive number m * 2^e with m in [1, 2), or 0.
 struct Wide {
@@ -25,12 +24,15 @@ struct Wide {
     if (own < 1024) std::memcpy(&x, &bits, sizeof x);  // an infinite x stays so
     return {x, e + own};
   }
-  // exp(x) for any x.
+  static Wide one() { return {1, 0}; }
+  // exp(x) for x up to kLargest in size, and 0 below it.
+  static constexpr double kLargest = 0x1p52;
   static Wide exp(double x) {
-    if (x == -std::numeric_limits<double>::infinity()) return {};
+    if (x < -kLargest) return {};
     const double k = std::floor(x / kLn2);
-    return of(std::exp(x - k * kLn2), int64_t(k));
+    return of(std::exp(std::fma(-k, kLn2Rest, std::fma(-k, kLn2, x))), int64_t(k));
   }
+  bool positive() const { return m > 0; }
   double log() const { return m > 0 ? std::log(m) + double(e) * kLn2 : -std::numeric_limits<double>::infinity(); }
   // This number times 2^-to, 0 or infinite where a double cannot hold it.
   double at(int64_t to) const {
@@ -42,6 +44,8 @@ struct Wide {
     std::memcpy(&power, &bits, sizeof power);
     return m * power;
   }
+  // The ratio of this number to a positive one.
+  double over(Wide b) const { return at(b.e) / b.m; }
   Wide operator*(Wide b) const { return m > 0 && b.m > 0 ? of(m * b.m, e + b.e) : Wide{}; }
   Wide operator+(Wide b) const {
     if (!(m > 0)) return b;
@@ -50,29 +54,58 @@ struct Wide {
   }
 };
 
-// A number and, with Tangent, the derivative r of its logarithm along some direction.
-template <bool Tangent>
-struct Dual;
-template <>
-struct Dual<false> {
-  Wide w;
-  static constexpr double r = 0;
-  static Dual one() { return {Wide::of(1)}; }
-  static Dual of(Wide w, double) { return {w}; }
-  Dual operator+(Dual b) const { return {w + b.w}; }
-  Dual operator*(Dual b) const { return {w * b.w}; }
-};
-template <>
-struct Dual<true> {
-  Wide w;
-  double r = 0;
-  static Dual one() { return {Wide::of(1), 0}; }
-  static Dual of(Wide w, double r) { return {w, w.m > 0 ? r : 0}; }
-  Dual operator+(Dual b) const {
-    const Wide sum = w + b.w;
-    return of(sum, sum.m > 0 ? (w.at(sum.e) * r + b.w.at(sum.e) * b.r) / sum.m : 0);
+// A positive number w exp(2^64 c), or 0: for scores so large that a binary exponent is not a 64-bit integer. The unit of
+// c keeps sums of double scores in range.
+struct Huge {
+  static constexpr double kUnit = 0x1p64;
+  Wide w;  // at least 1
+  double c = 0;
+
+  static Huge one() { return {Wide::one()}; }
+  static Huge exp(double x) { return x < -std::numeric_limits<double>::max() ? Huge{} : Huge{Wide::one(), x / kUnit}; }
+  bool positive() const { return w.positive(); }
+  double log() const { return positive() ? w.log() + c * kUnit : -std::numeric_limits<double>::infinity(); }
+  double over(Huge b) const { return c < b.c ? (w * Wide::exp((c - b.c) * kUnit)).over(b.w) : w.over(b.w); }
+  Huge operator*(Huge b) const { return positive() && b.positive() ? Huge{w * b.w, c + b.c} : Huge{}; }
+  Huge operator+(Huge b) const {
+    if (!positive()) return b;
+    if (!b.positive()) return *this;
+    return c >= b.c ? Huge{w + b.w * Wide::exp((b.c - c) * kUnit), c} : b + *this;
   }
-  Dual operator*(Dual b) const { return of(w * b.w, r + b.r); }
+};
+
+// What a total carries beside itself: nothing, the derivative of its logarithm along a direction, or the mean over
+// its derivations of the logarithm of their share, which is minus their entropy.
+enum class Carry { kNothing, kTangent, kShares };
+
+template <class N, Carry C>
+struct Dual {
+  N w;
+  double r = 0;
+
+  static Dual one() { return {N::one(), 0}; }
+  static Dual of(N w, double r) { return {w, w.positive() ? r : 0}; }
+  Dual operator+(const Dual& b) const {
+    if (!w.positive()) return b;
+    if (!b.w.positive()) return *this;
+    const N sum = w + b.w;
+    const auto term = [&](const Dual& x) {
+      const double p = x.w.over(sum);
+      if (!(p > 0)) return 0.0;  // not 0 times infinity
+      return p * (C == Carry::kShares ? x.r + std::log(p) : x.r);
+    };
+    return {sum, term(*this) + term(b)};
+  }
+  Dual operator*(const Dual& b) const { return of(w * b.w, r + b.r); }
+};
+template <class N>
+struct Dual<N, Carry::kNothing> {
+  N w;
+  static constexpr double r = 0;
+  static Dual one() { return {N::one()}; }
+  static Dual of(N w, double) { return {w}; }
+  Dual operator+(const Dual& b) const { return {w + b.w}; }
+  Dual operator*(const Dual& b) const { return {w * b.w}; }
 };
 
 }  // namespace sl

@@ -24,7 +24,7 @@ ARGS = (
     "Tensor? x_lengths, Tensor? y_lengths, int mode, int band"
 )
 COUNT = 9  # of the arguments above
-_PACK = struct.Struct("7P16q").pack  # AlignmentArgs of kernels/cpu/alignment.h
+_PACK = struct.Struct("7P17q").pack  # AlignmentArgs of kernels/cpu/alignment.h
 
 Args = tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None, Tensor | None, int, int]
 
@@ -47,7 +47,7 @@ def call(name: str, args: Args, *rest: Tensor | int | None) -> int:
     packed = _PACK(
         match.data_ptr(), *map(_pointer, (gap_x, gap_y, open_x, open_y, x_lengths, y_lengths)), *match.shape,
         match.stride(0), match.stride(1), *_strides(gap_x), *_strides(gap_y), *_strides(open_x), *_strides(open_y),
-        mode, band, torch.get_num_threads(),
+        mode, band, torch.get_num_threads(), open_x is not None,
     )  # fmt: skip
     function = kernel("alignment_" + name, match.dtype, 1 + len(rest))
     return int(function(packed, *[r if isinstance(r, int) else _pointer(r) for r in rest]))

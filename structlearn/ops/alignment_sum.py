@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structlearn.ops._derivatives import finite, given, no_third, require_second
+from structlearn.ops._derivatives import given, no_third, require_second
 from structlearn.ops._library import kernel
 from structlearn.ops._register import operator
 from structlearn.ops.alignment import (
@@ -108,9 +108,9 @@ def _second_fake(*args: Any) -> tuple[Tensor, ...]:
 
 
 def _entropy(*args: Any) -> Tensor:
-    """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
+    """-E[log p(y)]."""
     out = _entropy_fake(*args)
-    call("entropy", args, *finite(args[:5]), out)
+    call("entropy", args, out)
     return out
 
 
@@ -126,9 +126,15 @@ def _entropy_backward(ctx: Any, grad: Tensor | None) -> Any:
     args, _ = saved(ctx)
     if grad is None:
         return (None,) * COUNT
-    # d(log Z - <m, s>) = m - m - (d^2 log Z) s, with m the marginals.
-    _, *curvature = second(*args, -grad, *finite(args[:5]))
-    return gradients(args, curvature)
+    return gradients(args, entropy_backward(*args, grad))
+
+
+def _entropy_grad(*args: Any) -> tuple[Tensor, ...]:
+    """sum_b grad_b d H_b / d potentials."""
+    *tensors, grad = args
+    outputs = gradient_outputs(tensors)
+    call("entropy_backward", tuple(tensors), grad.contiguous(), *outputs)  # type: ignore[arg-type]
+    return outputs
 
 
 def _sample(*args: Any) -> Tensor:
@@ -165,6 +171,13 @@ forward = operator(
     _forward_fake,
     setup_context=_forward_context,
     backward=_forward_grad,
+)
+entropy_backward = operator(
+    f"alignment_entropy_backward({ARGS}, Tensor grad) -> {FIVE}",
+    _entropy_grad,
+    lambda *args: gradient_outputs(args),
+    setup_context=lambda ctx, inputs, output: None,
+    backward=no_third,
 )
 entropy = operator(
     f"alignment_entropy({ARGS}) -> Tensor",

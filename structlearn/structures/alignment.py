@@ -298,7 +298,7 @@ class Alignment(Structure):
         b, rows, columns = self.match.shape
         y = checks.check_label_tensor("y", y, (b, rows + columns), self.match.device)
         if self.backend == "cpu":
-            scores: Tensor = ops.score(*self._args, y.reshape(-1, *y.shape[-2:]))
+            scores: Tensor = ops.score(*self._args, y.reshape(y.shape[:-2].numel(), *y.shape[-2:]))
             return scores.view(y.shape[:-1])
         n, m = self._lengths
         paths.check(y, n, m)
