@@ -46,12 +46,13 @@ class MaxSweep {
   // Whether a sum may have been out of range, after run with this score: without potentials larger than safe_size, what
   // was lost below the range scores less than -3/4 of it.
   bool may_have_overflowed(T score) const {
-    T top = hmax(top_);
+    V top = top_;
     const auto see = [&](const T* from, int64_t size) {
-      for (int64_t k = 0; k < size; ++k) top = std::max(top, from[k]);
+      for (int64_t k = 0; k < size; k += L) top = vmax(top, load(from + k));  // zeros follow
     };
-    see(p_->gap_x, p_->n), see(p_->open_x, p_->n), see(p_->gap_y, p_->m), see(p_->open_y, p_->m);
-    return !(score >= -std::numeric_limits<T>::max() / 2) || !(top <= p_->safe_size());
+    see(p_->gap_x, p_->n), see(p_->gap_y, p_->m);
+    if (Affine) see(p_->open_x, p_->n), see(p_->open_y, p_->m);
+    return !(score >= -std::numeric_limits<T>::max() / 2) || !(hmax(top) <= p_->safe_size());
   }
 
  private:
