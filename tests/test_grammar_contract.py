@@ -399,6 +399,7 @@ def test_operators_pass_opcheck_and_compile(share: float) -> None:
         (ops.grammar_forward, (*args, False)),
         (ops.grammar_backward, (*args, chart, torch.ones_like(log_z))),
         (ops.grammar_entropy, args),
+        (ops.grammar_entropy_backward, (*bare, torch.ones_like(log_z))),
         (ops.grammar_kbest, (*bare, 3)),
     ):
         torch.library.opcheck(op, given, test_utils=tests)

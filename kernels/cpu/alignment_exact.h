@@ -99,7 +99,7 @@ class ExactPair {
         const Node& to = node(i, j);
         NodeMass& mass = here[j];
         if (i && j) {
-          if (local_) mass.m += part(whole, z, to.m);
+          if (local_) mass.m += mass_part<C>(whole, z, to.m);
           out.match[(i - 1) * p_->M + j - 1] = value(mass.m);
           above[j - 1].split(mass.m, before_match(i, j), node(i - 1, j - 1));
         }
@@ -107,9 +107,9 @@ class ExactPair {
         const auto gap = [&](const Mass& own, const Number& total, const Number& first, Mass& to_first, const Number& second, Mass& to_second,
                              const Number& same, Mass& to_same, const Number& open, const Number& gap, bool free, T& d_open, T& d_gap) {
           const Number others = first + second;
-          const Mass opened = part(own, total, others * open), extended = part(own, total, same * gap);
+          const Mass opened = mass_part<C>(own, total, others * open), extended = mass_part<C>(own, total, same * gap);
           if (!free) d_open += value(opened), d_gap += value(extended);
-          to_first += part(opened, others, first), to_second += part(opened, others, second), to_same += extended;
+          to_first += mass_part<C>(opened, others, first), to_second += mass_part<C>(opened, others, second), to_same += extended;
         };
         if (i) {
           const Node& from = node(i - 1, j);
@@ -147,24 +147,10 @@ class ExactPair {
   Number weight(T score, double direction) const {
     return Number::of(score > kNegInf<T> ? N::exp(std::max(double(score), lowest_)) : N{}, direction);
   }
-  // Probability of a total, and the derivative of that or of what it carries.
-  struct Mass {
-    double p = 0, d = 0;
-    void operator+=(const Mass& b) { p += b.p, d += b.d; }
-  };
-  // What a mass gives to one summand of its total. Masses go from the whole to its parts, so that they add up to 1
-  // whatever the rounding of scores.
-  static Mass part(const Mass& mass, const Number& total, const Number& summand) {
-    if (!(mass.p > 0) || !summand.w.positive()) return {};
-    const double q = summand.w.over(total.w);
-    if (!(q > 0)) return {};
-    const double carried = C == Carry::kShares ? summand.r + std::log(q) : summand.r;
-    return {mass.p * q, C == Carry::kNothing ? 0 : q * (mass.d + mass.p * (carried - total.r))};
-  }
   struct NodeMass {
     Mass m, x, y;
     void split(const Mass& mass, const Number& total, const Node& node) {
-      m += part(mass, total, node.m), x += part(mass, total, node.x), y += part(mass, total, node.y);
+      m += mass_part<C>(mass, total, node.m), x += mass_part<C>(mass, total, node.x), y += mass_part<C>(mass, total, node.y);
     }
   };
 
@@ -200,9 +186,7 @@ class Exact {
   T operator()(const Pair<T>& pair, const AlignmentDirection<T>& v, F&& use) {
     const auto with = [&](auto& sums) {
       use(sums);
-      const double log_z = sums.z.w.log();
-      constexpr double most = std::numeric_limits<T>::max();
-      return T(sums.z.w.positive() ? std::clamp(log_z, -most, most) : log_z);
+      return log_of<T>(sums.z.w);
     };
     if (wide_.forward(pair, v)) return with(wide_);
     huge_.forward(pair, v);

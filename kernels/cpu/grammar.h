@@ -4,10 +4,13 @@
 //   a[i][j][A] = spans[i][j][A] (x) (+)_{r: A -> B C} rules[r] (x) (+)_k a[i][k][B] (x) a[k+1][j][C]
 //   total = (+)_A a[0][n-1][A] (x) roots[A]
 #pragma once
+#include <memory>
+
 #include "batch.h"
 #include "chain_scaled.h"
 #include "parallel.h"
 #include "rows.h"
+#include "saturate.h"
 
 namespace sl {
 
@@ -24,6 +27,17 @@ struct GrammarArgs {
   int64_t dense;  // 0: over the constituents that exist; 1: by matrix products; 2: so, and rule (A S + l) S + r is A -> l r
   int64_t threads;
 };
+
+// The largest size of a finite entry.
+template <class T>
+inline T largest_size(const T* x, int64_t size) {
+  Vec<T> top{};
+  for (int64_t k = 0; k < size; k += kLanes<T>) {
+    const Vec<T> v = load_row(x, k, size, T(0)), least = v > kNegInf<T> ? v : Vec<T>{};
+    top = vmax(vmax(least, -least), top);
+  }
+  return hmax(top);
+}
 
 template <class T>
 struct CFG {
@@ -59,6 +73,8 @@ struct CFG {
       if (parent(args.pair_rules[t]) == a) return args.pair_rules[t];
     return R;
   }
+  // Sums over derivations of scores up to this size have exponents that are whole numbers in T.
+  T widest() const { return T((sizeof(T) == 4 ? 0x1p23 : 0x1p51) / double(3 * N + 2)); }
   // Sentences are dealt out in turn, by falling length; a batch of few short ones stays on one thread.
   int64_t chunks() const {
     double work = 0;
@@ -77,6 +93,61 @@ struct CFG {
 
  private:
   std::vector<char> is_right_;
+};
+
+// Whether sums of the scores of a sentence may be out of range; for one thread.
+template <class T>
+class RangeCheck {
+  const CFG<T>& cfg_;
+  bool measured_ = false;
+  T rules_size_ = 0;
+
+ public:
+  explicit RangeCheck(const CFG<T>& cfg) : cfg_(cfg) {}
+  bool may_overflow(int64_t b) {
+    const int64_t n = cfg_.length(b);
+    if (!measured_ || cfg_.args.rules_b) measured_ = true, rules_size_ = largest_size(cfg_.rules(b), cfg_.R);
+    T size = std::max(rules_size_, largest_size(static_cast<const T*>(cfg_.args.roots) + b * cfg_.args.roots_b, cfg_.args.root_count));
+    for (int64_t i = 0; i < n; ++i) {
+      size = std::max(size, largest_size(cfg_.terms(b, i), cfg_.P));
+      for (int64_t j = i + 1; cfg_.args.spans && j < n; ++j) size = std::max(size, largest_size(cfg_.spans(b, i, j), cfg_.NT));
+    }
+    return size > std::numeric_limits<T>::max() / T(4 * (3 * n + 2));
+  }
+};
+
+// A grammar and one sentence with all scores divided by a power of two, so that no sum of them is out of range.
+template <class T>
+class ShrunkSentence {
+  const CFG<T>& cfg_;
+  GrammarArgs args_;
+  std::vector<T> terms_, rules_, roots_, spans_;
+  std::unique_ptr<CFG<T>> shrunk_;
+
+ public:
+  T unit;
+
+  ShrunkSentence(const CFG<T>& cfg, int64_t b) : cfg_(cfg), args_(cfg.args), unit(std::ldexp(T(1), std::ilogb(T(4 * (3 * cfg.N + 2))) + 1)) {
+    const int64_t n = cfg.length(b);
+    const auto divided = [&](std::vector<T>& to, const T* from, int64_t size) {
+      for (int64_t k = 0; k < size; ++k) to.push_back(from[k] / unit);
+    };
+    divided(rules_, cfg.rules(b), cfg.R);
+    divided(roots_, static_cast<const T*>(args_.roots) + b * args_.roots_b, args_.root_count);
+    for (int64_t i = 0; i < n; ++i) divided(terms_, cfg.terms(b, i), cfg.P);
+    args_.terms = terms_.data(), args_.rules = rules_.data(), args_.roots = roots_.data();
+    args_.terms_b = args_.rules_b = args_.roots_b = args_.spans_b = 0;
+    args_.terms_n = cfg.P;
+    if (args_.spans) {
+      spans_.assign(n * n * cfg.NT, T(0));
+      for (int64_t i = 0; i < n; ++i)
+        for (int64_t j = i + 1; j < n; ++j)
+          for (int64_t a = 0; a < cfg.NT; ++a) spans_[(i * n + j) * cfg.NT + a] = cfg.spans(b, i, j)[a] / unit;
+      args_.spans = spans_.data(), args_.spans_i = n * cfg.NT, args_.spans_j = cfg.NT;
+    }
+    shrunk_ = std::make_unique<CFG<T>>(args_);
+  }
+  const CFG<T>& cfg() const { return *shrunk_; }
 };
 
 // The constituents found so far, twice: with the same first word in rows over the last word, for left

@@ -22,7 +22,8 @@ struct CountArgs {  // as in structlearn/ops/grammar_count.py; increments of g, 
 template <class T>
 class CountedDerivations {
  public:
-  CountedDerivations(const CFG<T>& cfg, const CountArgs<T>& args) : cfg_(cfg), args_(args), tables_(args.size1, args.size2), made_(cfg.NT) {}
+  // unit: what the scores have been divided by.
+  CountedDerivations(const CFG<T>& cfg, const CountArgs<T>& args, T unit = T(1)) : cfg_(cfg), args_(args), unit_(unit), tables_(args.size1, args.size2), made_(cfg.NT) {}
 
   void run(int64_t b) {
     b_ = b, n_ = cfg_.length(b);
@@ -44,8 +45,9 @@ class CountedDerivations {
           }
       }
     }
-    args_.index[b] = pick(table, args_.offset + b * size, args_.slope + b * size, size, args_.value + b);
+    args_.index[b] = pick(table, args_.offset + b * size, args_.slope + b * size, size, args_.value + b, unit_);
     if (n_ && args_.value[b] > kNegInf<T>) trace(args_.index[b], args_.y + b * N * N);
+    for (int64_t g = 0; unit_ != 1 && g < size; ++g) table[g] = saturated(table[g], unit_);
   }
 
  private:
@@ -202,6 +204,7 @@ class CountedDerivations {
   };
   const CFG<T>& cfg_;
   const CountArgs<T>& args_;
+  const T unit_;
   CountTables<T> tables_;
   int64_t b_ = 0, n_ = 0;
   Chart chart_;
@@ -215,8 +218,16 @@ template <class T>
 int64_t best_by_count(const GrammarArgs* args, const CountArgs<T>& count) {
   const CFG<T> cfg(*args);
   cfg.for_chunks([&](int64_t, const std::vector<int64_t>& sentences) {
+    RangeCheck<T> range(cfg);
     CountedDerivations<T> run(cfg, count);
-    for (const int64_t b : sentences) run.run(b);
+    for (const int64_t b : sentences) {
+      if (!range.may_overflow(b)) {
+        run.run(b);
+        continue;
+      }
+      const ShrunkSentence<T> shrunk(cfg, b);
+      CountedDerivations<T>(shrunk.cfg(), count, shrunk.unit).run(b);
+    }
   });
   return 0;
 }

@@ -37,8 +37,8 @@ struct DenseSumRules {
   DenseTable<T> w;                         // exp(rules) 2^-shift
   RawBuffer<T> turned;                     // [s][A][t], Pp apart: the matrices of words by parent
   RawBuffer<T> inner_turned;               // [A][l][r], inner_step() apart
-  T shift = 0;
-  bool usable = true;                      // no allowed rule is lost in that scale
+  T shift = 0, widest = 0;                 // scores up to `widest` have exponents that are whole numbers in T
+  bool usable = true;                      // no rule that may count is lost in that scale
   std::vector<char> from_words, from_any;  // A can be over two words, over more
 
   int64_t inner_step() const { return w.NT * w.NT + 16; }
@@ -48,21 +48,26 @@ struct DenseSumRules {
     w.shape(cfg.args);
     const T* rules = cfg.rules(b);
     top_ = largest(rules, cfg.R, threads);
-    usable = std::abs(top_) < kWidest<T>;
+    widest = cfg.widest();
+    usable = std::abs(top_) < widest;
     if (!usable) return;
-    shift = std::rint(top_ * T(1.44269504088896340736));
-    bool forbidden = true;
+    weight_ = RelativeWeights<T>(top_);
+    shift = weight_.shift;
+    bool forbidden = false;
     if (complete(cfg)) {
       std::vector<Found> found(blocks());
       parallel_for(blocks(), threads, [&](int64_t block, int) { found[block] = place(rules, block); });
-      forbidden = false;
       for (const Found& x : found) usable &= !x.lost, forbidden |= x.forbidden;
     } else {
+      forbidden = true;
       usable = look_up(cfg, rules);
     }
     if (!usable) return;
     from_words.assign(w.C, !forbidden), from_any.assign(w.C, !forbidden);
-    if (forbidden) reach();
+    if (forbidden)
+      DenseRules<T>::for_rules(cfg.args, [&](int64_t rule, int64_t l, int64_t r, int64_t a) {
+        (l >= w.NT && r >= w.NT ? from_words : from_any)[a] |= rules[rule] > kNegInf<T>;
+      });
     if (!backward) return;
     turned.resize(w.matrices() * w.NT * w.Pp), inner_turned.resize(w.NT * inner_step());
     parallel_for(w.matrices() + 1, threads, [&](int64_t s, int) {
@@ -114,6 +119,11 @@ struct DenseSumRules {
         for (int64_t l = block * kBlock; l < std::min(w.S, (block + 1) * kBlock); ++l) f(l, first, r, count);
   }
 
+  // Rules far below the largest one count as forbidden here: where they are all that a symbol has, its sums are not safe.
+  IVec<T> counts_or_not(Vec<T> x, Vec<T> weight) const {
+    constexpr T far = T(3) * ExpConst<T>::lowest;
+    return (weight >= kSafe<T>) | (x < top_ + far);
+  }
   struct Found {
     bool lost = false, forbidden = false;  // some rule is
   };
@@ -127,8 +137,8 @@ struct DenseSumRules {
           v[k] = Vec<T>{};
           if (A + k >= w.NT) continue;
           const Vec<T> x = load_row(rules + ((A + k) * w.S + l) * w.S + first, r, count, top_);
-          v[k] = exp_scaled<T>(x, splat<T>(shift));
-          fine &= (x == kNegInf<T>) | (v[k] >= kSafe<T>), allowed &= x > kNegInf<T>;
+          v[k] = weight_(x);
+          fine &= counts_or_not(x, v[k]), allowed &= x > kNegInf<T>;
         }
         transpose(v);
         T* to = w.row(l, first) + r * w.step(l) + A;
@@ -163,26 +173,16 @@ struct DenseSumRules {
     weights.resize(cfg.R + kLanes<T>);
     IVec<T> fine = Vec<T>{} == Vec<T>{};
     for (int64_t r = 0; r < cfg.R; r += kLanes<T>) {
-      const Vec<T> x = load_row(rules, r, cfg.R, kNegInf<T>), weight = exp_scaled<T>(x, splat<T>(shift));
+      const Vec<T> x = load_row(rules, r, cfg.R, kNegInf<T>), weight = weight_(x);
       store(weights.data + r, weight);
-      fine &= (x == kNegInf<T>) | (weight >= kSafe<T>);
+      fine &= counts_or_not(x, weight);
     }
     DenseRules<T>::for_rules(cfg.args, [&](int64_t rule, int64_t l, int64_t r, int64_t a) { w.row(l, r)[a] = weights.data[rule]; });
     return first_set<T>(~fine) < 0;
   }
-  void reach() {
-    const auto mark = [&](const T* rows, int64_t count, std::vector<char>& made) {
-      for (int64_t c = 0; c < w.C; c += kLanes<T>) {
-        Vec<T> high{};
-        for (int64_t i = 0; i < count; ++i) high = vmax(load(rows + i * w.C + c), high);
-        for (int k = 0; k < kLanes<T>; ++k) made[c + k] |= high[k] > 0;
-      }
-    };
-    mark(w.inner.data, w.NT * w.NT, from_any), mark(w.words.data, 2 * w.NT * w.P, from_any);
-    mark(w.matrix(2 * w.NT), w.P * w.P, from_words);
-  }
 
   T top_ = 0;
+  RelativeWeights<T> weight_;
 };
 
 }  // namespace sl

@@ -90,7 +90,7 @@ class DenseSum {
     root_.resize(w_.C);
     std::vector<T> scores(w_.NT);
     for (int64_t a = 0; a < w_.NT; ++a) scores[a] = cfg_.root(b_, a);
-    root_shift_ = scaled_weights<T>(scores.data(), w_.NT, w_.C, root_.data());
+    root_shift_ = scaled_weights<T>(scores.data(), w_.NT, w_.C, rules_.widest, root_.data());
     if (root_shift_ != root_shift_) return false;
     total_ = 0;
     for (int64_t a = 0; a < w_.NT; ++a) total_ += root_[a] * cell(0, n_ - 1)[a];
@@ -155,7 +155,7 @@ class DenseSum {
     T K = 0;
     if (const T* spans = cfg_.spans(b_, i, j)) {
       span_.resize(w_.C);
-      K = scaled_weights<T>(spans, w_.NT, w_.C, span_.data());
+      K = scaled_weights<T>(spans, w_.NT, w_.C, rules_.widest, span_.data());
       if (K != K) return false;
       for (int64_t c = 0; c < w_.C; c += kLanes<T>) store(out + c, load(out + c) * load(span_.data() + c));
     }
@@ -183,11 +183,13 @@ class DenseSum {
       if (out.spans)
         for (int64_t s = 0; s < NT; ++s) out.spans[(i * cfg_.N + j) * NT + s] += a[s] * x[s];
       const T scale = power2(scaling(i, j));
-      for (int64_t c = 0; c < C; c += kLanes<T>) store(mine + c, load(a + c) * scale);
       if (const T* spans = cfg_.spans(b_, i, j)) {
         span_.resize(C);
-        scaled_weights<T>(spans, NT, C, span_.data());
-        for (int64_t c = 0; c < C; c += kLanes<T>) store(mine + c, load(mine + c) * load(span_.data() + c));
+        scaled_weights<T>(spans, NT, C, rules_.widest, span_.data());
+        // In this order, since what a span forbids may be out of range before.
+        for (int64_t c = 0; c < C; c += kLanes<T>) store(mine + c, load(a + c) * load(span_.data() + c) * scale);
+      } else {
+        for (int64_t c = 0; c < C; c += kLanes<T>) store(mine + c, load(a + c) * scale);
       }
       q[r] = mine;
     }

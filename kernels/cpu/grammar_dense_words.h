@@ -11,17 +11,17 @@
 
 namespace sl {
 
-// exp(x_c) 2^-K into to[c], columns beyond `size` 0; returns K, or NaN if nothing is allowed or the numbers are too wide.
+// exp(x_c) 2^-K into to[c], columns beyond `size` 0; returns K, or NaN if nothing is allowed or scores are beyond `widest`.
 template <class T>
-inline T scaled_weights(const T* x, int64_t size, int64_t width, T* to) {
+inline T scaled_weights(const T* x, int64_t size, int64_t width, T widest, T* to) {
   Vec<T> top = splat<T>(kNegInf<T>);
   for (int64_t c = 0; c < size; c += kLanes<T>) top = vmax(load_row(x, c, size, kNegInf<T>), top);
   const T best = hmax(top);
-  if (!(std::abs(best) < kWidest<T>)) return std::numeric_limits<T>::quiet_NaN();
-  const T K = std::rint(best * T(1.44269504088896340736));
+  if (!(std::abs(best) < widest)) return std::numeric_limits<T>::quiet_NaN();
+  const RelativeWeights<T> weight(best);
   std::fill_n(to, width, T(0));
-  for (int64_t c = 0; c < size; c += kLanes<T>) store(to + c, exp_scaled<T>(load_row(x, c, size, kNegInf<T>), splat<T>(K)));
-  return K;
+  for (int64_t c = 0; c < size; c += kLanes<T>) store(to + c, weight(load_row(x, c, size, kNegInf<T>)));
+  return weight.shift;
 }
 
 template <class T>
@@ -38,7 +38,7 @@ class DenseWords {
     x_.resize((room + 1) * w_.Pp);
   }
   // The next word, from its scores; its exponent, or NaN if it cannot be scaled.
-  T add(const T* terms) { return scaled_weights(terms, w_.P, w_.Pp, x_.data + count_++ * w_.Pp); }
+  T add(const T* terms) { return scaled_weights(terms, w_.P, w_.Pp, rules_.widest, x_.data + count_++ * w_.Pp); }
   void drop(int64_t words) { count_ -= words; }
   int64_t count() const { return count_; }
 

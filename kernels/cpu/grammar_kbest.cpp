@@ -127,8 +127,17 @@ template <class T>
 int64_t kbest(const GrammarArgs* args, int64_t k, int64_t* y, T* scores) {
   const CFG<T> cfg(*args);
   cfg.for_chunks([&](int64_t, const std::vector<int64_t>& sentences) {
+    RangeCheck<T> range(cfg);
     KBestDerivations<T> run(cfg, k);
-    for (const int64_t b : sentences) run.sentence(b, y, scores);
+    for (const int64_t b : sentences) {
+      if (!range.may_overflow(b)) {
+        run.sentence(b, y, scores);
+        continue;
+      }
+      const ShrunkSentence<T> shrunk(cfg, b);
+      KBestDerivations<T>(shrunk.cfg(), k).sentence(b, y, scores);
+      for (int64_t i = 0; i < k; ++i) scores[i * cfg.B + b] = saturated(scores[i * cfg.B + b], shrunk.unit);
+    }
   });
   return 0;
 }

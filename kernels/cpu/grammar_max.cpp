@@ -13,8 +13,17 @@ int64_t best(const GrammarArgs* args, int64_t* y, T* scores) {
   DenseMaxRules<T> shared;
   if (args->dense && !args->rules_b && cfg.B) shared.pack(cfg, 0);
   cfg.for_chunks([&](int64_t, const std::vector<int64_t>& sentences) {
+    RangeCheck<T> range(cfg);
     const auto all = [&](auto&& run) {
-      for (const int64_t b : sentences) std::fill_n(y + b * square, square, kPadLabel), scores[b] = run.run(b, y + b * square);
+      for (const int64_t b : sentences) {
+        std::fill_n(y + b * square, square, kPadLabel);
+        if (!range.may_overflow(b)) {
+          scores[b] = run.run(b, y + b * square);
+          continue;
+        }
+        const ShrunkSentence<T> shrunk(cfg, b);
+        scores[b] = saturated(SparseMax<T>(shrunk.cfg()).run(b, y + b * square), shrunk.unit);
+      }
     };
     if (args->dense) {
       DenseMaxRules<T> own;

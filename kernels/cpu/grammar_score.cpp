@@ -53,17 +53,25 @@ int64_t score(const GrammarArgs* args, const int64_t* y, int64_t K, int64_t miss
       out[at] = kNegInf<T>;
       continue;
     }
-    T sum = 0;
-    const int64_t root = walk(cfg, chart, n, stack, [&](int64_t i, int64_t j, int64_t x) {
-      if (i == j) {
-        sum += cfg.terms(b, i)[x];
-      } else {
-        sum += cfg.rules(b)[x];
-        if (cfg.args.spans) sum += cfg.spans(b, i, j)[cfg.parent(x)];
-      }
-    });
-    if (root < 0) return at * 3 * N * N - 1 - root;
-    out[at] = sum + cfg.root(b, root);
+    const auto sum_in = [&](T unit) {
+      T sum = 0;
+      const int64_t root = walk(cfg, chart, n, stack, [&](int64_t i, int64_t j, int64_t x) {
+        if (i == j) {
+          sum += cfg.terms(b, i)[x] / unit;
+        } else {
+          sum += cfg.rules(b)[x] / unit;
+          if (cfg.args.spans) sum += cfg.spans(b, i, j)[cfg.parent(x)] / unit;
+        }
+      });
+      if (root >= 0) out[at] = sum + cfg.root(b, root) / unit;
+      return root;
+    };
+    if (const int64_t root = sum_in(T(1)); root < 0) return at * 3 * N * N - 1 - root;
+    if (!std::isfinite(out[at])) {
+      constexpr T unit = T(int64_t(1) << 62);  // longer sentences do not fit into memory
+      sum_in(unit);
+      out[at] = saturated(out[at], unit);
+    }
   }
   return -1;
 }

@@ -67,7 +67,7 @@ class Sums {
   const T* grad = nullptr;          // weights of the gradients, 1 if null
   GrammarSums<T>* sums = nullptr;   // where gradients go, or null
 
-  Sums(const CFG<T>& cfg, const DenseSumRules<T>& shared) : cfg_(cfg), rules_(cfg.args.rules_b ? own_ : shared), words_(rules_), dense_(cfg, rules_, words_), sparse_(cfg) {}
+  Sums(const CFG<T>& cfg, const DenseSumRules<T>& shared) : cfg_(cfg), rules_(cfg.args.rules_b ? own_ : shared), words_(rules_), dense_(cfg, rules_, words_), sparse_(cfg), exact_(cfg) {}
 
   void run(int64_t chunk, const std::vector<int64_t>& sentences) {
     FlushSubnormals flush;
@@ -134,12 +134,19 @@ class Sums {
     }
   }
   void sparse(int64_t chunk, int64_t b) {
-    sparse_.inside(b);
-    if (log_z) log_z[b] = T(sparse_.log_z);
-    if (!sums) return;
-    GrammarGradient<T> mine = sums->of(chunk, b);
-    mine.rules = sums->rules_of(chunk, b);
-    sparse_.outside(grad ? grad[b] : T(1), mine);
+    const T weight = grad ? grad[b] : T(1);
+    GrammarGradient<T> mine;
+    if (sums) mine = sums->of(chunk, b), mine.rules = sums->rules_of(chunk, b);
+    T value;
+    if (sparse_.inside(b)) {
+      value = T(sparse_.log_z);
+      if (sums) sparse_.outside(weight, mine);
+    } else {
+      value = exact_(b, {}, [&](auto& exact) {
+        if (sums) exact.outside(weight, mine);
+      });
+    }
+    if (log_z) log_z[b] = value;
   }
 
   const CFG<T>& cfg_;
@@ -147,7 +154,8 @@ class Sums {
   const DenseSumRules<T>& rules_;
   DenseWords<T> words_;
   DenseSum<T> dense_;
-  SparseSum<T, false> sparse_;
+  SparseSum<T> sparse_;
+  ExactSums<T, Carry::kNothing> exact_;
   std::vector<Member> group_;
   RawBuffer<T> scratch_;
 };

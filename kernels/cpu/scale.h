@@ -69,6 +69,20 @@ inline Vec<T> exp_scaled(Vec<T> x, Vec<T> K) {
   return scale2(exp_fraction<T>(clamped, k), k - K);
 }
 
+// Weights exp(x) 2^-shift for scores up to `top`. Splitting a large x by multiples of ln 2 costs digits where a product
+// is rounded before it is subtracted, but then x - top is exact wherever its weight can be seen.
+template <class T>
+struct RelativeWeights {
+  T shift = 0, base = 0, split = 0, factor = 1;
+
+  RelativeWeights() = default;
+  explicit RelativeWeights(T top) : shift(std::rint(top * T(1.44269504088896340736))), split(shift) {
+    if (std::abs(top) < T(sizeof(T) == 4 ? 256 : 1 << 19)) return;
+    base = top, split = 0, factor = T(std::exp(double(top) - double(shift) * 0.693147180559945309417));
+  }
+  Vec<T> operator()(Vec<T> x) const { return exp_scaled<T>(x - base, splat<T>(split)) * factor; }
+};
+
 // The same numbers one at a time.
 template <class T>
 struct Scaled {

@@ -108,4 +108,28 @@ struct Dual<N, Carry::kNothing> {
   Dual operator*(const Dual& b) const { return {w * b.w}; }
 };
 
+// Probability of a total, and the derivative of that or of what it carries.
+struct Mass {
+  double p = 0, d = 0;
+  void operator+=(const Mass& b) { p += b.p, d += b.d; }
+};
+
+// What a mass gives to one summand of its total. Masses go from the whole to its parts, so that they add up to 1
+// whatever the rounding of scores.
+template <Carry C, class N>
+inline Mass mass_part(const Mass& mass, const Dual<N, C>& total, const Dual<N, C>& summand) {
+  if (!(mass.p > 0) || !summand.w.positive()) return {};
+  const double q = summand.w.over(total.w);
+  if (!(q > 0)) return {};
+  const double carried = C == Carry::kShares ? summand.r + std::log(q) : summand.r;
+  return {mass.p * q, C == Carry::kNothing ? 0 : q * (mass.d + mass.p * (carried - total.r))};
+}
+
+// The logarithm in T, -inf for 0 alone.
+template <class T, class N>
+inline T log_of(const N& x) {
+  constexpr double most = std::numeric_limits<T>::max();
+  return T(x.positive() ? std::clamp(x.log(), -most, most) : x.log());
+}
+
 }  // namespace sl

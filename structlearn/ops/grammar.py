@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import LabelError
-from structlearn.ops._derivatives import finite, given, no_third
+from structlearn.ops._derivatives import given, no_third
 from structlearn.ops._library import kernel, lengths_within
 from structlearn.ops._register import operator
 
@@ -240,22 +240,13 @@ def _backward_grad(ctx: Any, *directions: Tensor | None) -> Any:
     return *_returned(args, curvature, _COUNT + 1), along
 
 
-def _widened(args: Any) -> tuple[Any, ...]:
-    return *[None if x is None else x.double() for x in args[:4]], *args[4:]
-
-
 def _second(*args: Any) -> tuple[Tensor, ...]:
-    """(d log Z_b . v (B,), sum_b grad_b (d^2 log Z_b) v) for a direction v, computed in float64.
-
-    Differences of means along v cancel; so does the entropy below.
-    """
+    """(d log Z_b . v (B,), sum_b grad_b (d^2 log Z_b) v) for a direction v."""
     given, grad, directions = args[:_COUNT], args[_COUNT], args[_COUNT + 1 :]
-    wide = _widened(given)
-    v = [None if d is None else d.double().contiguous() for d in directions]
-    along, *results = _second_fake(*wide)
-    call("second", wide, grad.double().contiguous(), *v, along, *_outputs(wide, results))
-    dtype = given[0].dtype
-    return along.to(dtype), *[x.to(dtype) for x in results]
+    v = [None if d is None else d.contiguous() for d in directions]
+    along, *results = _second_fake(*args)
+    call("second", given, grad.contiguous(), *v, along, *_outputs(given, results))
+    return along, *results
 
 
 def _second_fake(*args: Any) -> tuple[Tensor, ...]:
@@ -263,11 +254,10 @@ def _second_fake(*args: Any) -> tuple[Tensor, ...]:
 
 
 def _entropy(*args: Any) -> Tensor:
-    """log Z - E[s(y)]: the expected score is the derivative of log Z along the potentials themselves."""
-    wide = _widened(args)
-    out = _entropy_fake(*wide)
-    call("entropy", wide, *finite(wide[:4]), out)
-    return out.to(args[0].dtype)
+    """-E[log p(y)]."""
+    out = _entropy_fake(*args)
+    call("entropy", args, out)
+    return out
 
 
 def _entropy_fake(*args: Any) -> Tensor:
@@ -283,9 +273,15 @@ def _entropy_grad(ctx: Any, grad: Tensor | None) -> Any:
     args, _ = _saved(ctx)
     if grad is None:
         return (None,) * _COUNT
-    # d(log Z - <m, s>) = m - m - (d^2 log Z) s, with m the marginals.
-    _, *curvature = second(*args, -grad, *finite(args[:4]))
-    return _returned(args, curvature, _COUNT)
+    return _returned(args, entropy_backward(*args, grad), _COUNT)
+
+
+def _entropy_backward(*args: Any) -> tuple[Tensor, ...]:
+    """sum_b grad_b d H_b / d potentials."""
+    *given, grad = args
+    results = _gradient_outputs(given)
+    call("entropy_backward", given, grad.contiguous(), *_outputs(given, results))
+    return results
 
 
 def _kbest(*args: Any) -> tuple[Tensor, Tensor]:
@@ -365,6 +361,13 @@ forward = operator(
     _forward_fake,
     setup_context=_forward_context,
     backward=_forward_grad,
+)
+entropy_backward = operator(
+    f"grammar_entropy_backward({ARGS}, Tensor grad) -> {_FOUR}",
+    _entropy_backward,
+    _backward_fake,
+    setup_context=lambda ctx, inputs, output: None,
+    backward=no_third,
 )
 entropy = operator(
     f"grammar_entropy({ARGS}) -> Tensor",
