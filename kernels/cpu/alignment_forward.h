@@ -22,8 +22,7 @@ struct Forward {
     if (!saved_row) rows.resize(Saved<T, Affine>::kHeader + 2 * Saved<T, Affine>::kRows * width);
     const Saved<T, Affine> saved(saved_row ? saved_row : rows.data(), M);
     const auto at = [&](int64_t k) { return saved_row ? k : k & 1; };  // without a backward pass two rows will do
-    weights.set(pair, Affine);
-    if (!sweep.set(pair, weights) || !sweep.first_row(saved.my(0), saved.x(0), saved.e(0))) return {};
+    if (!weights.set(pair, Affine) || !sweep.set(pair, weights) || !sweep.first_row(saved.my(0), saved.x(0), saved.e(0))) return {};
     for (int64_t k = 0; k < blocks; ++k) {
       const int64_t in = at(k), out = at(k + 1);
       if (!sweep.block(k, k + 1, saved.my(in), saved.x(in), saved.e(in), saved.my(out), saved.x(out), saved.e(out), records ? records + k : nullptr))

@@ -432,8 +432,7 @@ struct Backward {
   bool fast(const Saved<T, Affine>& saved, T weight, const AlignmentGradient<T>& out) {
     const Pair<T>& pair = onward.pair;
     const Wide z{double(saved.mantissa()), int64_t(saved.exponent())};
-    onward.weights.set(pair, Affine);
-    if (!onward.sweep.set(pair, onward.weights)) return false;
+    if (!onward.weights.set(pair, Affine) || !onward.sweep.set(pair, onward.weights)) return false;
     back.set(pair, onward.weights, z, weight, out);
     if (records.empty()) records.resize(1);
     out_row.resize(3 * saved.width);

@@ -158,7 +158,12 @@ struct GapWeights {
   T safe = 0, low = 0;  // below low a lane is brought back; below safe that comes too late
   LaneInt<T> lowest = 0;
 
-  void set(const Pair<T>& p, bool affine) {
+  // False where some exp has no finite value, or none that could be multiplied.
+  bool set(const Pair<T>& p, bool affine) {
+    const auto too_large = [&](const T* from, int64_t size) {
+      return std::any_of(from, from + size, [](T x) { return !(x < kLargest<T>); });
+    };
+    if (too_large(p.gap_x, p.n) || too_large(p.open_x, p.n) || too_large(p.gap_y, p.m) || too_large(p.open_y, p.m)) return false;
     const int64_t each_x = p.n + 2 * L, each_y = p.m + 3 * L;
     store.resize(2 * (each_x + each_y) + 4 * L);
     T* out = store.data;
@@ -181,17 +186,13 @@ struct GapWeights {
     };
     widen(p.gap_x, p.open_x, p.n);
     widen(p.gap_y, p.open_y, p.m);
-    // Beyond this exp has no finite value, or none that could be multiplied.
-    const auto too_large = [&](const T* from, int64_t size) {
-      return std::any_of(from, from + size, [](T x) { return !(x < kLargest<T>); });
-    };
-    if (too_large(p.gap_x, p.n) || too_large(p.open_x, p.n) || too_large(p.gap_y, p.m) || too_large(p.open_y, p.m)) up = 700;
     const double least = double(std::numeric_limits<T>::min()) * std::exp(std::min(up + down, 700.0)) / 1e-8;
     safe = T(std::min(least, 1e30));
     // A step may lose 20 binary orders before what is left is no longer safe.
     low = std::max(kLow<T>, std::min(safe * T(1 << 20), T(0.25)));
     low = std::max(low, std::min(safe, T(1)));
     lowest = low > kLow<T> ? 0 : -40;
+    return true;
   }
 };
 

@@ -35,7 +35,7 @@ class ExactDerivations {
     b_ = b, n_ = cfg_.length(b), v_ = v;
     z = n_ == 0 ? Number::one() : Number{};
     if (n_ == 0) return true;
-    const double parts = double(3 * n_ + 2);
+    const double parts = double(3 * cfg_.N + 2);  // the same for all sentences, which share the weights of rules
     lowest_ = std::is_same_v<N, Wide> ? -Wide::kLargest / parts : kNegInf<double>;
     least_ = most_ = 0;
     chart_.reset(cfg_, n_, {-1});

@@ -21,7 +21,17 @@ def _best_by_count(*args: Any) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     given, steps, (size1, size2, offset, slope) = args[:_COUNT], args[_COUNT : _COUNT + 4], args[_COUNT + 4 :]
     outputs = _best_by_count_fake(*args)
     strides = [step.shape[-1] if step is not None and step.dim() == 2 else 0 for step in steps[1:3]]
-    call("best_by_count", given, *[_int32(step) for step in steps], *strides, size1, size2, offset.contiguous(), slope.contiguous(), *outputs)
+    call(
+        "best_by_count",
+        given,
+        *[_int32(step) for step in steps],
+        *strides,
+        size1,
+        size2,
+        offset.contiguous(),
+        slope.contiguous(),
+        *outputs,
+    )
     return outputs
 
 

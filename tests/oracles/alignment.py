@@ -8,6 +8,7 @@ from functools import cache
 import numpy as np
 
 from . import Part, Row
+from .hypergraph import Edge, Hypergraph, Number
 
 Path = tuple[int, ...]
 
@@ -122,4 +123,42 @@ def rows(
         kept = [(path, used) for path, used, at in outputs if in_band(at, n, m, band)]
         fields = {name: value[b] for name, value in given.items() if value is not None}
         found.append(Row([path for path, _ in kept], [used for _, used in kept], fields))
+    return found
+
+
+def graph(fields: dict[str, np.ndarray], n: int, m: int, mode: str) -> Hypergraph:
+    """The paths of one pair as derivations; nodes are (i, j) by the last operation."""
+    affine, zero = "open_x" in fields, Number(0)
+    found = Hypergraph()
+    start = found.add([Edge((), zero)])
+    at: dict[tuple[int, int, int], int] = {}
+    ends = [Edge((), zero)] if mode == "local" else []
+
+    def into(op: int, i: int, j: int) -> list[Edge]:
+        from_i, from_j = i - (op != 2), j - (op != 1)
+        free = mode == "semiglobal" and (op == 1 and j in (0, m) or op == 2 and i in (0, n))
+        edges = [Edge((start,), zero)] if i + j == op == 0 and mode != "local" else []
+        for before in range(3):
+            tail = at.get((from_i, from_j, before))
+            if tail is None or free:
+                edges += [] if tail is None else [Edge((tail,), zero)]
+                continue
+            kind = "open" if affine and before != op else "gap"
+            part = (
+                ("match", (from_i, from_j)) if op == 0 else (f"{kind}_{'xy'[op - 1]}", (from_i if op == 1 else from_j,))
+            )
+            edges.append(Edge((tail,), Number(fields[part[0]][part[1]]), (part,)))
+        if op == 0 and i and j and mode == "local":
+            edges.append(Edge((start,), Number(fields["match"][from_i, from_j]), (("match", (from_i, from_j)),)))
+        return edges
+
+    for i in range(n + 1):
+        for j in range(m + 1):
+            for op in range(3):
+                if edges := into(op, i, j):
+                    at[i, j, op] = found.add(edges)
+                    ends += [Edge((at[i, j, op],), zero)] if op == 0 and mode == "local" else []
+    if mode != "local":
+        ends = [Edge((at[n, m, op],), zero) for op in range(3) if (n, m, op) in at]
+    found.add(ends)
     return found

@@ -12,6 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from . import Part, Row
+from .hypergraph import Edge, Hypergraph, Number
 
 Entry = tuple[int, int, int]  # (first word, last word, rule, or preterminal over a single word)
 
@@ -90,3 +91,34 @@ def _parts(rules: Sequence[Sequence[int]], root: int, entries: Sequence[Entry], 
             if spans:
                 parts.append(("spans", (i, j, rules[entry][0])))
     return parts
+
+
+def graph(rules: Sequence[Sequence[int]], nonterminals: int, fields: dict[str, np.ndarray], n: int) -> Hypergraph:
+    """The derivations of the first n words of one sentence; nodes are symbols over spans."""
+    found = Hypergraph()
+    at: dict[tuple[int, int, int], int] = {}
+
+    def score(*parts: Part) -> Number:
+        return sum((Number(fields[name][index]) for name, index in parts), Number(0))
+
+    for width in range(1, n + 1):
+        for i in range(n - width + 1):
+            j, edges = i + width - 1, dict[int, list[Edge]]()
+            for p in range(fields["terms"].shape[1] if width == 1 else 0):
+                part = ("terms", (i, p))
+                edges[nonterminals + p] = [Edge((), score(part), (part,))]
+            for r, (parent, left, right) in enumerate(rules if width > 1 else ()):
+                parts: tuple[Part, ...] = (("rule_scores", (r,)),)
+                parts += (("spans", (i, j, parent)),) if "spans" in fields else ()
+                for k in range(i, j):
+                    if (i, k, left) in at and (k + 1, j, right) in at:
+                        edge = Edge((at[i, k, left], at[k + 1, j, right]), score(*parts), parts)
+                        edges.setdefault(parent, []).append(edge)
+            for symbol, ways in edges.items():
+                at[i, j, symbol] = found.add(ways)
+    roots = [Edge((), Number(0))] if n == 0 else []
+    for symbol, value in enumerate(fields["root_scores"]):
+        if (0, n - 1, symbol) in at:
+            roots.append(Edge((at[0, n - 1, symbol],), Number(value), (("root_scores", (symbol,)),)))
+    found.add(roots)
+    return found
