@@ -136,7 +136,7 @@ def graph(fields: dict[str, np.ndarray], n: int, m: int, mode: str) -> Hypergrap
 
     def into(op: int, i: int, j: int) -> list[Edge]:
         from_i, from_j = i - (op != 2), j - (op != 1)
-        free = mode == "semiglobal" and (op == 1 and j in (0, m) or op == 2 and i in (0, n))
+        free = mode == "semiglobal" and ((op == 1 and j in (0, m)) or (op == 2 and i in (0, n)))
         edges = [Edge((start,), zero)] if i + j == op == 0 and mode != "local" else []
         for before in range(3):
             tail = at.get((from_i, from_j, before))
