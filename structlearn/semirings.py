@@ -17,12 +17,14 @@ Counted    max for each count  (max, +) by count   best score for each value of 
 =========  ==================  ==================  =============================================
 
 An element is a tensor with one leading axis of size ``width`` (k for KMax, n for Sample, 2 for Entropy, the number
-of values for Counted, else 1) in front of the batch.
+of values for Counted, else 1) in front of the batch. :func:`evaluate` runs a recurrence such that no sum of finite
+potentials is rounded to float32 on the way or becomes infinite.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -30,16 +32,73 @@ from torch import Tensor
 NEG_INF = float("-inf")
 
 
-def log_sum_exp(x: Tensor, dim: int) -> Tensor:
-    """log sum_i exp(x_i) along ``dim``, -inf with zero gradient where every x_i is -inf.
+class Units(NamedTuple):
+    """How a recurrence over potentials of ``dtype`` holds scores: in float64, as multiples of ``unit``.
+
+    The range of float64 has room for any sum of float32 potentials. For float64 ones the unit is a power of two large
+    enough that a sum of the parts of an output has a quarter of the range to spare; dividing by it is exact but for
+    subnormal numbers.
+    """
+
+    dtype: torch.dtype
+    unit: float
+
+    @staticmethod
+    def of(potential: Tensor, parts: int) -> Units:
+        """The units in which sums of up to ``parts`` potentials like this one are finite."""
+        widened = potential.dtype is torch.float32 and potential.device.type != "mps"  # which has no float64
+        return Units(potential.dtype, 1.0 if widened else 2.0 ** (4 * parts).bit_length())
+
+    def widen(self, x: Tensor) -> Tensor:
+        """Potentials as a recurrence holds them."""
+        return x.to(torch.float64) if self.unit == 1.0 else x / self.unit
+
+    def narrow(self, x: Tensor) -> Tensor:
+        """Totals in the dtype of the potentials; finite ones beyond its range become its largest or lowest number.
+
+        The gradient passes through these, too: the parts of an output stay its parts.
+        """
+        limit = torch.finfo(self.dtype).max / self.unit
+        finite = x.detach().clamp(-limit, limit) + (x - x.detach())
+        return (torch.where(x.isinf(), x, finite) * self.unit).to(self.dtype)
+
+
+def in_units(function: Callable[..., Tensor], potentials: Sequence[Tensor | None], parts: int) -> Tensor:
+    """``function(unit, *potentials)``, sums of up to ``parts`` potentials, computed in :class:`Units`.
+
+    The result is a function of all potentials in autograd's eyes, also of those that small instances do not use.
+    """
+    first = potentials[0]
+    assert first is not None
+    units = Units.of(first, parts)
+    result = units.narrow(function(units.unit, *(None if x is None else units.widen(x) for x in potentials)))
+    unused = [x[..., :0].sum() for x in potentials if x is not None and x.requires_grad]
+    return result + sum(unused) if unused else result
+
+
+def evaluate(
+    semiring: Semiring, recurrence: Callable[..., Tensor], potentials: Sequence[Tensor | None], parts: int
+) -> Tensor:
+    """``recurrence(semiring, *potentials)``, totals over outputs of up to ``parts`` parts, in :class:`Units`."""
+    if not semiring.adds_scores:
+        return recurrence(semiring, *potentials)
+    return in_units(lambda unit, *wide: recurrence(semiring.in_units(unit), *wide), potentials, parts)
+
+
+def log_sum_exp(x: Tensor, dim: int, unit: float = 1.0) -> Tensor:
+    """log sum_i exp(x_i) along ``dim`` for x in multiples of ``unit``, -inf with zero gradient if every x_i is -inf.
 
     ``torch.logsumexp`` has the same values but NaN gradients there.
     """
     top = x.detach().amax(dim, keepdim=True)
     top = top.masked_fill(top.isinf(), 0.0)
-    total = (x - top).exp().sum(dim, keepdim=True)
+    total = _scaled(x - top, unit).exp().sum(dim, keepdim=True)
     dead = total == 0
-    return (total.masked_fill(dead, 1.0).log() + top).masked_fill(dead, NEG_INF).squeeze(dim)
+    return (_scaled(total.masked_fill(dead, 1.0).log(), 1 / unit) + top).masked_fill(dead, NEG_INF).squeeze(dim)
+
+
+def _scaled(x: Tensor, factor: float) -> Tensor:
+    return x if factor == 1.0 else x * factor
 
 
 def first_argmax(x: Tensor, dim: int) -> Tensor:
@@ -57,6 +116,11 @@ class Semiring:
     width = 1
     zero: float = NEG_INF
     one: float = 0.0
+    adds_scores = True  # elements are scores, or in their units
+
+    def in_units(self, unit: float) -> Semiring:
+        """The semiring for potentials in multiples of ``unit``; whatever adds and compares does not see the unit."""
+        return self
 
     def lift(self, potential: Tensor) -> Tensor:
         """Potentials (...) as elements (1 or width, ...)."""
@@ -80,8 +144,14 @@ class Semiring:
 class Log(Semiring):
     """(log-sum-exp, +)."""
 
+    def __init__(self, unit: float = 1.0) -> None:
+        self.unit = unit
+
+    def in_units(self, unit: float) -> Log:
+        return Log(unit)
+
     def sum(self, x: Tensor, dim: int) -> Tensor:
-        return log_sum_exp(x, dim)
+        return log_sum_exp(x, dim, self.unit)
 
 
 class Max(Semiring):
@@ -119,29 +189,33 @@ class _SampledLogSum(torch.autograd.Function):
     """log-sum-exp whose gradient is a drawn one-hot vector instead of the softmax."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, dim: int, generator: torch.Generator | None) -> Tensor:
+    def forward(ctx: Any, x: Tensor, dim: int, generator: torch.Generator | None, unit: float) -> Tensor:
         ctx.save_for_backward(x)
-        ctx.dim, ctx.generator = dim, generator
-        return log_sum_exp(x, dim)
+        ctx.dim, ctx.generator, ctx.unit = dim, generator, unit
+        return log_sum_exp(x, dim, unit)
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, None, None, None]:  # type: ignore[override]
         (x,) = ctx.saved_tensors
         rows = x.movedim(ctx.dim, -1)
-        p = (rows - log_sum_exp(rows, -1).unsqueeze(-1)).exp().nan_to_num(0.0)
+        p = _scaled(rows - log_sum_exp(rows, -1, ctx.unit).unsqueeze(-1), ctx.unit).exp().nan_to_num(0.0)
         dead = p.sum(-1, keepdim=True) == 0
         flat = p.masked_fill(dead, 1.0).reshape(-1, p.shape[-1])
         drawn = torch.multinomial(flat, 1, generator=ctx.generator).view(*p.shape[:-1], 1)
         hot = torch.zeros_like(p).scatter_(-1, drawn, 1.0).masked_fill(dead, 0.0)
-        return (hot * grad.unsqueeze(ctx.dim).movedim(ctx.dim, -1)).movedim(-1, ctx.dim), None, None
+        return (hot * grad.unsqueeze(ctx.dim).movedim(ctx.dim, -1)).movedim(-1, ctx.dim), None, None, None
 
 
 class Sample(Semiring):
     """Log forward; backward draws, so the gradient of total i is the i-th sampled output."""
 
-    def __init__(self, n: int, generator: torch.Generator | None = None) -> None:
+    def __init__(self, n: int, generator: torch.Generator | None = None, unit: float = 1.0) -> None:
         self.width = n
         self.generator = generator
+        self.unit = unit
+
+    def in_units(self, unit: float) -> Sample:
+        return Sample(self.width, self.generator, unit)
 
     def lift(self, potential: Tensor) -> Tensor:
         return potential.unsqueeze(0).expand(self.width, *potential.shape)
@@ -150,7 +224,7 @@ class Sample(Semiring):
         return potential.new_zeros((self.width, *potential.shape))
 
     def sum(self, x: Tensor, dim: int) -> Tensor:
-        return _SampledLogSum.apply(x, dim, self.generator)  # type: ignore[no-untyped-call,no-any-return]
+        return _SampledLogSum.apply(x, dim, self.generator, self.unit)  # type: ignore[no-untyped-call,no-any-return]
 
 
 class Count(Semiring):
@@ -158,6 +232,7 @@ class Count(Semiring):
 
     zero = 0.0
     one = 1.0
+    adds_scores = False
 
     def lift(self, potential: Tensor) -> Tensor:
         return (potential > NEG_INF).to(torch.float64).unsqueeze(0)
@@ -176,10 +251,16 @@ class Entropy(Semiring):
     """Pairs (log weight, entropy so far); total (log Z, H).
 
     Choosing i with p_i ~ e^{a_i} among parts of entropy h_i has entropy sum_i p_i (h_i - log p_i): terms of one sign,
-    where log Z - E[s(y)] would cancel.
+    where log Z - E[s(y)] would cancel. Both are held in multiples of the unit.
     """
 
     width = 2
+
+    def __init__(self, unit: float = 1.0) -> None:
+        self.unit = unit
+
+    def in_units(self, unit: float) -> Entropy:
+        return Entropy(unit)
 
     def lift(self, potential: Tensor) -> Tensor:
         return torch.stack([potential, torch.zeros_like(potential)])
@@ -191,10 +272,11 @@ class Entropy(Semiring):
         log_weight, entropy = x.unbind(0)
         top = log_weight.detach().amax(dim, keepdim=True)
         relative = log_weight - top.masked_fill(top.isinf(), 0.0)
-        log_p = relative - log_sum_exp(relative, dim).unsqueeze(dim)
+        log_p = relative - log_sum_exp(relative, dim, self.unit).unsqueeze(dim)
         log_p = log_p.masked_fill(log_weight == NEG_INF, NEG_INF)
-        mixed = log_p.exp() * (entropy - log_p.masked_fill(log_p == NEG_INF, 0.0))
-        return torch.stack([log_sum_exp(log_weight, dim), mixed.sum(dim)])
+        p = _scaled(log_p, self.unit).exp()
+        mixed = p * (entropy - log_p.masked_fill(log_p == NEG_INF, 0.0))
+        return torch.stack([log_sum_exp(log_weight, dim, self.unit), mixed.sum(dim)])
 
 
 class Counted(Semiring):

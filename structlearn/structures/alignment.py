@@ -45,7 +45,7 @@ from structlearn.ops import alignment as ops
 from structlearn.ops import alignment_sum as sum_ops
 from structlearn.ops import choose_backend, value_and_gradient
 from structlearn.ops._register import is_eager
-from structlearn.semirings import NEG_INF, Count, Entropy, KMax, Log, Max, Sample, Semiring
+from structlearn.semirings import NEG_INF, Count, Entropy, KMax, Log, Max, Sample, Semiring, evaluate, in_units
 from structlearn.structures import alignment_count, checks, gaps, paths
 from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable
@@ -251,11 +251,18 @@ class Alignment(Structure):
         self, semiring: Semiring, potentials: AlignmentPotentials | None = None, marks: Tensor | None = None
     ) -> Tensor:
         n, m = self._lengths
-        given = potentials or AlignmentPotentials(self.match, self.gap_x, self.gap_y, self.open_x, self.open_y)
-        grid = gaps.grid(*given, n, m, self.mode == "semiglobal", self.band)
-        if marks is not None:
-            grid = Grid(*(None if g is None else g + marks[k] for g, k in zip(grid, (0, 1, 2, 1, 2), strict=True)))  # type: ignore[arg-type]
-        return total(semiring, grid, n, m, self.mode == "local")
+
+        def recurrence(semiring: Semiring, *given: Tensor | None) -> Tensor:
+            grid = gaps.grid(*given[:5], n, m, self.mode == "semiglobal", self.band)  # type: ignore[arg-type]
+            if (on := given[5]) is not None:
+                grid = Grid(*(None if g is None else g + on[k] for g, k in zip(grid, (0, 1, 2, 1, 2), strict=True)))  # type: ignore[arg-type]
+            return total(semiring, grid, n, m, self.mode == "local")
+
+        return evaluate(semiring, recurrence, (*(potentials or self._args[:5]), marks), self._parts)
+
+    @property
+    def _parts(self) -> int:
+        return self.match.shape[1] + self.match.shape[2]
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Paths (width, B, N+M) and totals (width, B): path i is the gradient of total i by marks on all operations."""
@@ -302,7 +309,11 @@ class Alignment(Structure):
             return scores.view(y.shape[:-1])
         n, m = self._lengths
         paths.check(y, n, m)
-        return paths.score(*self._args[:5], y, n, m, self.mode, self.band)
+
+        def look_up(_: float, *potentials: Tensor | None) -> Tensor:
+            return paths.score(*potentials, y, n, m, self.mode, self.band)  # type: ignore[arg-type]
+
+        return in_units(look_up, self._args[:5], self._parts)
 
     def log_partition(self) -> Tensor:
         if self.backend == "reference":

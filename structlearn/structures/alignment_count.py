@@ -43,8 +43,9 @@ def best_by_count(alignment: Alignment, counter: Counter, offset: Tensor, slope:
             *alignment._args, *increments(alignment, counter), counter.size, offset.flatten(1), slope.flatten(1)
         )
         return CountedBest(path, index, value)
-    chart = _Chart(alignment, counter)
-    index, value = pick(chart.table, offset, slope)
+    wide, units = alignment._widened()
+    chart = _Chart(wide, counter)
+    index, value = pick(units.narrow(chart.table), offset, slope)
     return CountedBest(chart.trace(index, value > NEG_INF), index, value)
 
 
@@ -54,7 +55,8 @@ def max_by_count(alignment: Alignment, counter: Counter) -> CountTable:
         zero = alignment.match.new_zeros((alignment.batch_size, counter.size))
         table = ops.best_by_count(*alignment._args, *increments(alignment, counter), counter.size, zero, zero)[3]
     else:
-        table = _Chart(alignment, counter).table
+        wide, units = alignment._widened()
+        table = units.narrow(_Chart(wide, counter).table)
 
     def decode(index: Tensor) -> Tensor:
         flat = torch.zeros_like(index[:, 0])

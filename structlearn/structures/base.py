@@ -11,6 +11,7 @@ from torch import Tensor
 
 from structlearn.errors import ArgumentError, InfeasibleError, LabelError, StructLearnError
 from structlearn.ops._register import is_eager
+from structlearn.semirings import Units
 from structlearn.structures.counting import CountedBest, CountTable, pick, unravel
 
 PAD = -100
@@ -22,6 +23,11 @@ class Structure(ABC):
     A subclass states Y, its parts and the recurrence in its docstring, names its potentials in ``fields``
     and defines the abstract queries below; ``argmax`` and what only some costs need have defaults. Instances
     are immutable. All per-instance results have shape (B,); a forbidden part has potential -inf.
+
+    Only -inf forbids: masks by finite numbers, down to finfo.min, never make an output infeasible. Where another output
+    is left they do what -inf does, up to rounding. Where none is left, argmax is the best of the masked outputs and
+    marginals sum to one. All queries are right where s(y) <= finfo.max / 4 for every y. Where a score, a maximum or
+    log Z is finite but beyond the dtype's range, the result is finfo.min or finfo.max, and its gradient is as usual.
     """
 
     fields: ClassVar[tuple[str, ...]]
@@ -41,6 +47,17 @@ class Structure(ABC):
     @abstractmethod
     def replace(self, **potentials: Tensor | None) -> Self:
         """The same output space (lengths, backend) with some potentials replaced."""
+
+    @property
+    def _parts(self) -> int:
+        """An upper bound on the number of parts of an output, for :func:`structlearn.semirings.evaluate`."""
+        raise NotImplementedError
+
+    def _widened(self) -> tuple[Self, Units]:
+        """The same with potentials as recurrences hold them, and the units that they are in."""
+        potentials = {name: recordable(x) for name, x in self.potentials.items()}
+        units = Units.of(potentials[self.fields[0]], self._parts)
+        return self.replace(**{name: units.widen(x) for name, x in potentials.items()}), units
 
     def _given(self, potentials: dict[str, Tensor | None]) -> dict[str, Tensor | None]:
         """All fields, those in ``potentials`` replaced."""
@@ -228,5 +245,8 @@ def marginals_by_autograd(structure: Structure) -> Any:
         grads = torch.autograd.grad(
             log_z.sum(), list(leaves.values()), create_graph=differentiable, allow_unused=True, materialize_grads=True
         )
+        if differentiable:  # also where the marginals are constants
+            unused = sum(x[..., :0].sum() for x in leaves.values())
+            grads = [x + unused for x in grads]  # type: ignore[assignment]
     found = dict(zip(leaves, grads, strict=True))
     return structure.named(**{name: found.get(name) for name in structure.fields})

@@ -27,7 +27,7 @@ from structlearn.ops import choose_backend, value_and_gradient
 from structlearn.ops._native import chain_best, chain_fits, chain_log_partition, chain_value_and_gradient
 from structlearn.ops._register import is_eager
 from structlearn.ops.value_and_gradient import chain_again
-from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
+from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring, evaluate, in_units
 from structlearn.structures import chain_count, checks
 from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable, LabelCounter
@@ -53,8 +53,9 @@ def total(
 ) -> Tensor:
     """The recurrence above, (width, B). Padded positions must hold numbers; they do not change the result."""
     steps = unary.unbind(1)
-    if not steps:  # the sum over no positions keeps the result a function of the potentials
-        return semiring.ones_like(unary.new_empty(unary.shape[0])) + unary.sum((1, 2))
+    empty = semiring.ones_like(unary.new_empty(unary.shape[0]))
+    if not steps:
+        return empty
     between = (transition,) * (len(steps) - 1) if transition.dim() == 2 else transition.unbind(1)
     a = semiring.times(semiring.ones_like(steps[0]), semiring.lift(steps[0]))
     if start is not None:
@@ -68,7 +69,7 @@ def total(
     if end is not None:
         a = semiring.times(a, semiring.lift(end).unsqueeze(1))
     whole = semiring.sum(a, -1)
-    return torch.where(lengths > 0, whole, semiring.ones_like(unary.new_empty(unary.shape[0])))
+    return torch.where(lengths > 0, whole, empty)
 
 
 class LinearChain(Structure):
@@ -183,6 +184,10 @@ class LinearChain(Structure):
         return self.unary, self.transition, self.start, self.end, self.lengths
 
     @property
+    def _parts(self) -> int:
+        return 2 * self.unary.shape[1] + 1
+
+    @property
     def _needs_gradient(self) -> bool:
         return torch.is_grad_enabled() and (
             self.unary.requires_grad
@@ -192,14 +197,15 @@ class LinearChain(Structure):
         )
 
     def _reference(self, semiring: Semiring, potentials: ChainPotentials | None = None) -> Tensor:
-        unary, transition, start, end = potentials or (self.unary, self.transition, self.start, self.end)
         mask = self.mask
-        unary = unary.masked_fill(~mask[:, :, None], 0.0)
-        if transition.dim() == 4:
-            transition = transition.masked_fill(~mask[:, 1:, None, None], 0.0)
-        # Sums over nothing keep the result a function of potentials that chains of one position or none do not use.
-        unused = sum(x.flatten()[:0].sum() for x in (transition, start, end) if x is not None)
-        return total(semiring, unary, transition, start, end, mask.sum(1)) + unused
+
+        def recurrence(semiring: Semiring, unary: Tensor, transition: Tensor, *edges: Tensor | None) -> Tensor:
+            unary = unary.masked_fill(~mask[:, :, None], 0.0)
+            if transition.dim() == 4:
+                transition = transition.masked_fill(~mask[:, 1:, None, None], 0.0)
+            return total(semiring, unary, transition, *edges, mask.sum(1))
+
+        return evaluate(semiring, recurrence, potentials or self._args[:4], self._parts)
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Labels (width, B, N) and totals (width, B): the parts of output i are the gradient of total i."""
@@ -256,7 +262,7 @@ class LinearChain(Structure):
         mask = self.mask
         checks.check_labels("y", y, mask, self.unary.shape[2])
         y = y.masked_fill(~mask, 0)
-        return _score_reference(self.unary, self.transition, self.start, self.end, y, mask)
+        return in_units(lambda _, *wide: _score_reference(*wide, y, mask), self._args[:4], self._parts)
 
     def log_partition(self) -> Tensor:
         if self.backend == "cpu" and not is_dynamo_compiling():
@@ -331,12 +337,17 @@ class LinearChain(Structure):
         for t, c in enumerate(labels):
             if self.unary[row, t, c] == float("-inf"):
                 return f", label {c} at position {t}"
+            if t == 0:
+                continue
             matrix = self.transition if self.transition.dim() == 2 else self.transition[row, t - 1]
-            if t and matrix[labels[t - 1], c] == float("-inf"):
+            if matrix[labels[t - 1], c] == float("-inf"):
                 return f", transition {labels[t - 1]} -> {c} into position {t}"
-        edges = (("start", self.start, labels[0]), ("end", self.end, labels[-1]))
+        edges = (("start", self.start, labels[:1]), ("end", self.end, labels[-1:]))
         return "".join(
-            f", {name} with label {c}" for name, edge, c in edges if edge is not None and edge[c] == float("-inf")
+            f", {name} with label {c}"
+            for name, edge, at in edges
+            for c in at
+            if edge is not None and edge[c] == float("-inf")
         )
 
     def same_output(self, y: Tensor, z: Tensor) -> Tensor:
@@ -409,7 +420,7 @@ def _score_reference(
     """s(y) by look-ups, for labels (..., B, N) that are in range everywhere."""
     b, n, _ = unary.shape
     if n == 0:
-        return unary.sum((1, 2)).expand(y.shape[:-1])
+        return unary.new_zeros(y.shape[:-1])
     rows = torch.arange(b, device=unary.device)[:, None]
     places = torch.arange(n, device=unary.device)
     zero = unary.new_zeros(())

@@ -69,9 +69,10 @@ def best_by_count(chain: LinearChain, counter: Counter | LabelCounter, offset: T
             *chain._args, *given, offset.flatten(1).contiguous(), slope.flatten(1).contiguous(), chain.backend
         )
         return CountedBest(labels, index, value)
-    charts, table = _charts(chain, given)
-    index, value = pick(table, offset, slope)
-    return CountedBest(_trace(chain, given, charts, index, value > NEG_INF), index, value)
+    wide, units = chain._widened()
+    charts, table = _charts(wide, given)
+    index, value = pick(units.narrow(table), offset, slope)
+    return CountedBest(_trace(wide, given, charts, index, value > NEG_INF), index, value)
 
 
 def max_by_count(chain: LinearChain, counter: Counter | LabelCounter) -> CountTable:
@@ -81,7 +82,8 @@ def max_by_count(chain: LinearChain, counter: Counter | LabelCounter) -> CountTa
         zero = chain.unary.new_zeros((chain.batch_size, given.size))
         table = ops.best_by_count(*chain._args, *given, zero, zero, chain.backend)[3]
     else:
-        table = _charts(chain, given)[1]
+        wide, units = chain._widened()
+        table = units.narrow(_charts(wide, given)[1])
 
     def decode(index: Tensor) -> Tensor:
         flat = torch.zeros_like(index[:, 0])

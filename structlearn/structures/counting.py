@@ -68,10 +68,16 @@ class CountedBest:
 
 
 def pick(table: Tensor, offset: Tensor, slope: Tensor) -> tuple[Tensor, Tensor]:
-    """Row-major index and value of the largest offset + slope * table, (B,) each; -inf entries never win."""
+    """Row-major index and value of the largest offset + slope * table, (B,) each; -inf entries never win.
+
+    Finite values beyond the table's dtype become its largest or lowest number.
+    """
     flat = table.flatten(1)
-    objective = offset.flatten(1) + slope.flatten(1) * flat.masked_fill(flat == float("-inf"), 0.0)
-    objective = objective.masked_fill(flat == float("-inf"), float("-inf"))
+    forbidden = (flat == float("-inf")) | (offset.flatten(1) == float("-inf"))
+    finite = flat.masked_fill(forbidden, 0.0)
+    objective = offset.flatten(1).masked_fill(forbidden, 0.0) + slope.flatten(1) * finite
+    limit = torch.finfo(objective.dtype)
+    objective = objective.clamp(limit.min, limit.max).masked_fill(forbidden, float("-inf"))
     value, _ = objective.max(1)
     index = torch.where(objective == value[:, None], torch.arange(flat.shape[1], device=flat.device), flat.shape[1])
     return index.amin(1).clamp_(max=flat.shape[1] - 1), value

@@ -29,7 +29,7 @@ from structlearn.ops import choose_backend, value_and_gradient
 from structlearn.ops import grammar as ops
 from structlearn.ops import grammar_gpu as gpu_ops
 from structlearn.ops._register import is_eager
-from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
+from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring, evaluate, in_units
 from structlearn.structures import charts, checks, cky, grammar_count
 from structlearn.structures.base import (
     PAD,
@@ -282,21 +282,30 @@ class WeightedCFG(Structure):
     def _needs_gradient(self) -> bool:
         return torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
 
-    def _filled(self, terms: Tensor, spans: Tensor | None) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    @property
+    def _parts(self) -> int:
+        return 3 * self.terms.shape[1] + 1
+
+    def _filled(
+        self, terms: Tensor, rules: Tensor, roots: Tensor, spans: Tensor | None
+    ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Terms, rules (1 or B, R), roots (1 or B, S) and spans (B, N, N, NT) with numbers at padded places."""
         g, mask = self.grammar, self.mask
         terms = terms.masked_fill(~mask.diagonal(0, 1, 2)[..., None], 0.0)
-        roots = _padded(self.root_scores, g.num_symbols - self.root_scores.shape[-1], NEG_INF)
+        roots = _padded(roots, g.num_symbols - roots.shape[-1], NEG_INF)
         if spans is None:
             spans = terms.new_zeros(()).expand(*mask.shape, g.num_nonterminals)
         else:
             spans = spans.masked_fill(~mask.triu(1)[..., None], 0.0)
-        rules = self.rule_scores if self.rule_scores.dim() == 2 else self.rule_scores.unsqueeze(0)
-        return terms, rules, roots.view(-1, g.num_symbols), spans
+        rules = rules if rules.dim() == 2 else rules.unsqueeze(0)
+        return terms, rules, roots if roots.dim() == 2 else roots.unsqueeze(0), spans
 
     def _reference(self, semiring: Semiring) -> Tensor:
-        terms, rules, roots, spans = (semiring.lift(x) for x in self._filled(self.terms, self.spans))
-        return cky.total(semiring, self.grammar, terms, rules, roots, spans, self._lengths)
+        def recurrence(semiring: Semiring, *potentials: Tensor | None) -> Tensor:
+            elements = (semiring.lift(x) for x in self._filled(*potentials))  # type: ignore[arg-type]
+            return cky.total(semiring, self.grammar, *elements, self._lengths)
+
+        return evaluate(semiring, recurrence, self._args[:4], self._parts)
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Charts (width, B, N, N) and totals (width, B): the parts of output i are the gradient of total i."""
@@ -364,7 +373,11 @@ class WeightedCFG(Structure):
             return scores
         if not missing:
             charts.check_derivations(y, self.mask, self.grammar)
-        value = cky.score(self.grammar, *self._filled(self.terms, self.spans), y, self.mask, self._lengths)
+
+        def look_up(_: float, *potentials: Tensor | None) -> Tensor:
+            return cky.score(self.grammar, *self._filled(*potentials), y, self.mask, self._lengths)  # type: ignore[arg-type]
+
+        value = in_units(look_up, self._args[:4], self._parts)
         found = charts.holds_tree(y, self._lengths)
         return torch.where(found, value, NEG_INF) if missing else value
 

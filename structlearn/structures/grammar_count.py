@@ -14,9 +14,9 @@ import torch
 from torch import Tensor
 
 from structlearn.ops import grammar_count as ops
-from structlearn.semirings import Counted
+from structlearn.semirings import Counted, in_units
 from structlearn.structures import cky
-from structlearn.structures.base import recording
+from structlearn.structures.base import recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable, pick
 
 if TYPE_CHECKING:
@@ -79,14 +79,17 @@ def _reference(structure: WeightedCFG, counter: Counter, steps: list[Tensor | No
     semiring = Counted(counter.size)
     with recording():
         terms, spans = structure.marked()
-        filled = structure._filled(terms, spans)
-        elements = []
-        for potential, step in zip(filled, steps, strict=True):
-            moved = torch.zeros_like(potential, dtype=torch.int64)
-            if step is not None:
-                rows = step.reshape(potential.shape[0], *potential.shape[1:-1], step.shape[-1])
-                moved[..., : step.shape[-1]] = rows
-            elements.append(semiring.place(potential, moved))
-        terms_, rules, roots, spans_ = elements
-        table = cky.total(semiring, structure.grammar, terms_, rules, roots, spans_, structure._lengths)
-    return table.T, terms, spans
+
+        def recurrence(_: float, *potentials: Tensor) -> Tensor:
+            elements = []
+            for potential, step in zip(structure._filled(*potentials), steps, strict=True):
+                moved = torch.zeros_like(potential, dtype=torch.int64)
+                if step is not None:
+                    rows = step.reshape(potential.shape[0], *potential.shape[1:-1], step.shape[-1])
+                    moved[..., : step.shape[-1]] = rows
+                elements.append(semiring.place(potential, moved))
+            return cky.total(semiring, structure.grammar, *elements, structure._lengths).T
+
+        rules, roots = recordable(structure.rule_scores), recordable(structure.root_scores)
+        table = in_units(recurrence, (terms, rules, roots, spans), structure._parts)
+    return table, terms, spans

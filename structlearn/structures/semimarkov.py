@@ -26,7 +26,7 @@ from torch import Tensor
 from structlearn.errors import LabelError, ShapeError
 from structlearn.ops import choose_backend
 from structlearn.ops import semimarkov as ops
-from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
+from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring, evaluate, in_units
 from structlearn.structures import checks, segmentation, semimarkov_count
 from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable
@@ -56,8 +56,8 @@ def total(semiring: Semiring, segments: Tensor, transition: Tensor, lengths: Ten
     ending = by_end(segments).unbind(1)
     between = (transition,) * n if transition.dim() == 2 else transition.unbind(1)
     whole = semiring.ones_like(segments.new_empty(b))
-    if n == 0:  # the sum over no positions keeps the result a function of the potentials
-        return whole + segments.sum((1, 2, 3))
+    if n == 0:
+        return whole
     messages = [semiring.ones_like(segments.new_empty((b, c)))]
     for t in range(1, n + 1):
         recent = torch.stack(messages[: -w - 1 : -1], -2)
@@ -177,13 +177,20 @@ class SemiMarkov(Structure):
     def _args(self) -> tuple[Tensor, Tensor, Tensor | None]:
         return self.segments, self.transition, self.lengths
 
+    @property
+    def _parts(self) -> int:
+        return 2 * self.segments.shape[1]
+
     def _reference(self, semiring: Semiring, potentials: SemiMarkovPotentials | None = None) -> Tensor:
-        segments, transition = potentials or (self.segments, self.transition)
-        mask = self.mask
-        segments = segments.masked_fill(~self.segment_mask[..., None], 0.0)
-        if transition.dim() == 4:
-            transition = transition.masked_fill(~mask[:, 1:, None, None], 0.0)
-        return total(semiring, segments, transition, mask.sum(1))
+        mask, within = self.mask, self.segment_mask
+
+        def recurrence(semiring: Semiring, segments: Tensor, transition: Tensor) -> Tensor:
+            segments = segments.masked_fill(~within[..., None], 0.0)
+            if transition.dim() == 4:
+                transition = transition.masked_fill(~mask[:, 1:, None, None], 0.0)
+            return total(semiring, segments, transition, mask.sum(1))
+
+        return evaluate(semiring, recurrence, potentials or self._args[:2], self._parts)
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Outputs (width, B, N) and totals (width, B): the segments of output i are the gradient of total i."""
@@ -226,7 +233,8 @@ class SemiMarkov(Structure):
                 segmentation.check(y, mask, *self.segments.shape[2:])  # says what is wrong
                 raise
         segmentation.check(y, mask, *self.segments.shape[2:])
-        return _score_reference(self.segments, self.transition, y.masked_fill(~mask, segmentation.INSIDE))
+        y = y.masked_fill(~mask, segmentation.INSIDE)
+        return in_units(lambda _, *wide: _score_reference(*wide, y), self._args[:2], self._parts)
 
     def log_partition(self) -> Tensor:
         if self.backend != "reference":
@@ -328,7 +336,7 @@ def _score_reference(segments: Tensor, transition: Tensor, y: Tensor) -> Tensor:
     """s(y) by look-ups, for outputs (..., B, N) with -1 at padded positions."""
     b, n, _, c = segments.shape
     if n == 0:
-        return segments.sum((1, 2, 3)).expand(y.shape[:-1])
+        return segments.new_zeros(y.shape[:-1])
     rows = torch.arange(b, device=segments.device)[:, None]
     places = torch.arange(n, device=segments.device)
     zero = segments.new_zeros(())

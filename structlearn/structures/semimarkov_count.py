@@ -17,7 +17,7 @@ import torch
 from torch import Tensor
 
 from structlearn.ops import semimarkov_count as ops
-from structlearn.semirings import Max
+from structlearn.semirings import Max, in_units
 from structlearn.structures import segmentation
 from structlearn.structures.base import PAD, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable, pick
@@ -35,7 +35,7 @@ def max_by_count(chain: SemiMarkov, counter: Counter) -> CountTable:
         zero = chain.segments.new_zeros((chain.batch_size, counter.size))
         table = ops.best_by_count(*chain._args, *steps, counter.size, zero, zero, chain.backend)[3]
     else:
-        table = _table(chain, chain.segments.detach(), *steps, counter.size)
+        table = _reference(chain, chain.segments.detach(), *steps, counter.size)
 
     def decode(index: Tensor) -> Tensor:
         flat = torch.zeros_like(index[:, 0])
@@ -58,7 +58,7 @@ def best_by_count(chain: SemiMarkov, counter: Counter, offset: Tensor, slope: Te
         worth = (offset.flatten(1), slope.flatten(1))
         y, index, value, _ = ops.best_by_count(*chain._args, *steps, counter.size, *worth, chain.backend)
         return CountedBest(y, index, value)
-    index, value = pick(_table(chain, chain.segments.detach(), *steps, counter.size), offset, slope)
+    index, value = pick(_reference(chain, chain.segments.detach(), *steps, counter.size), offset, slope)
     y = _decode(chain, steps, counter.size, index)
     return CountedBest(y.masked_fill((value == NEG_INF)[:, None], PAD), index, value)
 
@@ -81,8 +81,18 @@ def _moved(chart: Tensor, step: Tensor | None) -> Tensor:
     return chart.gather(-1, place.clamp(min=0)).masked_fill(place < 0, NEG_INF)
 
 
-def _table(chain: SemiMarkov, segments: Tensor, step: Tensor | None, matrix_step: Tensor | None, size: int) -> Tensor:
+def _reference(
+    chain: SemiMarkov, segments: Tensor, step: Tensor | None, matrix_step: Tensor | None, size: int
+) -> Tensor:
     """(B, S); differentiable in segments, lowest indices on ties."""
+    potentials = (segments, recordable(chain.transition))
+    return in_units(lambda _, *wide: _table(chain, *wide, step, matrix_step, size), potentials, chain._parts)
+
+
+def _table(
+    chain: SemiMarkov, segments: Tensor, transition: Tensor, step: Tensor | None, matrix_step: Tensor | None, size: int
+) -> Tensor:
+    """The recurrence above, for potentials as it holds them."""
     from structlearn.structures.semimarkov import by_end
 
     b, n, w, c = segments.shape
@@ -93,7 +103,7 @@ def _table(chain: SemiMarkov, segments: Tensor, step: Tensor | None, matrix_step
     empty[..., 0] = 0.0
     table, messages = empty[:, 0], [empty]
     if n == 0:
-        return table + segments.sum((1, 2, 3))[:, None]
+        return table
     for t in range(1, n + 1):
         recent = torch.stack(messages[: -w - 1 : -1], -3)
         used = recent.shape[-3]
@@ -101,7 +111,7 @@ def _table(chain: SemiMarkov, segments: Tensor, step: Tensor | None, matrix_step
         chart = best(_moved(recent, None if here is None else here[:, :used]) + ending[t - 1][:, :used, :, None], -3)
         table = torch.where((lengths == t)[:, None], best(chart, -2), table)
         if t < n:
-            matrix, more = chain.transition.detach(), matrix_step
+            matrix, more = transition, matrix_step
             if matrix.dim() == 4:
                 matrix = matrix[:, t - 1].masked_fill((lengths <= t)[:, None, None], 0.0)
                 more = None if more is None else more[:, t - 1]
@@ -113,7 +123,7 @@ def _decode(chain: SemiMarkov, steps: tuple[Tensor | None, Tensor | None], size:
     """Outputs (B, N) that attain table[index]: the gradient of those entries; all PAD where the entry is -inf."""
     with recording():
         segments = recordable(chain.segments).requires_grad_()
-        entry = _table(chain, segments, *steps, size).gather(1, index[:, None]).squeeze(1)
+        entry = _reference(chain, segments, *steps, size).gather(1, index[:, None]).squeeze(1)
         (hot,) = torch.autograd.grad(entry.sum(), segments)
     keep = chain.mask & (entry.detach() > NEG_INF)[:, None]
     return segmentation.from_parts(hot).masked_fill(~keep, PAD)

@@ -33,7 +33,7 @@ from structlearn.ops._native import (
 )
 from structlearn.ops._register import is_eager
 from structlearn.ops.value_and_gradient import span_tree_again
-from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring
+from structlearn.semirings import Count, Entropy, KMax, Log, Max, Sample, Semiring, evaluate, in_units
 from structlearn.structures import charts, checks, span_tree_count
 from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable
@@ -59,8 +59,8 @@ def total(semiring: Semiring, spans: Tensor, lengths: Tensor) -> Tensor:
     """
     b, n = spans.shape[1:3]
     one = semiring.ones_like(spans.new_empty(b))
-    if n == 0:  # the sum over no spans keeps the result a function of the potentials
-        return one + spans.sum((2, 3, 4))
+    if n == 0:
+        return one
     # by_width[w-1]: (width, B, N-w+1), the spans of w words by their first one.
     labels = [spans.diagonal(w, 2, 3).movedim(-1, 2) for w in range(n)]
     by_width = [semiring.sum(labels[0], -1)]
@@ -183,8 +183,16 @@ class SpanTree(Structure):
         return SpanTreeQueries(self)
 
     def _reference(self, semiring: Semiring, spans: Tensor | None = None) -> Tensor:
-        spans = (self.spans if spans is None else spans).masked_fill(~self.mask[..., None], 0.0)
-        return total(semiring, semiring.lift(spans), self._lengths)
+        padding, lengths = ~self.mask[..., None], self._lengths
+
+        def recurrence(semiring: Semiring, spans: Tensor) -> Tensor:
+            return total(semiring, semiring.lift(spans.masked_fill(padding, 0.0)), lengths)
+
+        return evaluate(semiring, recurrence, [self.spans if spans is None else spans], self._parts)
+
+    @property
+    def _parts(self) -> int:
+        return 2 * self.spans.shape[1]
 
     @property
     def _lengths(self) -> Tensor:
@@ -252,8 +260,13 @@ class SpanTree(Structure):
             return scores.view(y.shape[:-2])
         used = (y != PAD) & self.mask
         charts.check_trees(y, self.mask, self.spans.shape[3])
-        picked = self.spans.expand(*y.shape, -1).gather(-1, y.masked_fill(~used, 0).unsqueeze(-1)).squeeze(-1)
-        return torch.where(used, picked, picked.new_zeros(())).sum((-2, -1))
+        at = y.masked_fill(~used, 0).unsqueeze(-1)
+
+        def look_up(_: float, spans: Tensor) -> Tensor:
+            picked = spans.expand(*y.shape, -1).gather(-1, at).squeeze(-1)
+            return torch.where(used, picked, 0.0).sum((-2, -1))
+
+        return in_units(look_up, [self.spans], self._parts)
 
     def log_partition(self) -> Tensor:
         if self.backend == "cpu" and not is_dynamo_compiling():

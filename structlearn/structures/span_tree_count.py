@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from structlearn.ops import span_tree_count as ops
-from structlearn.semirings import Counted
+from structlearn.semirings import Counted, in_units
 from structlearn.structures.base import recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable, pick
 
@@ -77,5 +77,9 @@ def _reference(structure: SpanTree, counter: Counter, step: Tensor) -> tuple[Ten
     padding = ~structure.mask[..., None]
     with recording():
         spans = recordable(structure.spans).requires_grad_()
-        elements = semiring.place(spans.masked_fill(padding, 0.0), step.masked_fill(padding, 0))
-        return total(semiring, elements, structure._lengths).T, spans
+
+        def recurrence(_: float, spans: Tensor) -> Tensor:
+            elements = semiring.place(spans.masked_fill(padding, 0.0), step.masked_fill(padding, 0))
+            return total(semiring, elements, structure._lengths).T
+
+        return in_units(recurrence, [spans], structure._parts), spans

@@ -26,7 +26,7 @@ def to_torch_struct(structure: WeightedCFG) -> Any:
 
     if structure.spans is not None:
         raise BackendError("backend", "a structure without spans for torch-struct", "spans", "pass backend='auto'")
-    terms, rules, roots, _ = structure._filled(structure.terms, None)
+    terms, rules, roots, _ = structure._filled(*structure._args[:3], None)
     g, b = structure.grammar, structure.batch_size
     if terms.numel() == 0:
         raise BackendError("backend", "at least one word for torch-struct", tuple(terms.shape), "pass backend='auto'")
@@ -65,7 +65,7 @@ class GrammarQueries:
         """-inf below any real score, sums over preterminals for single words, 0 for empty sentences."""
         s = self._structure
         nt = s.grammar.num_nonterminals
-        terms, _, roots, _ = s._filled(s.terms, None)
+        terms, _, roots, _ = s._filled(*s._args[:3], None)
         single = semiring.sum(semiring.lift(terms[:, 0] + roots[:, nt:]), -1)[0]
         scores = scores.masked_fill(scores < -5e4, float("-inf"))
         single = torch.where(single == float("-inf"), single.detach(), single)
