@@ -151,7 +151,8 @@ class Alignment(Structure):
             their last.
         backend: "auto", or one of ``ops.backends()``; "triton" has kernels for max, argmax, log_partition and
             marginals, the other queries run the reference on its device.
-        validate: look for NaN at unpadded places (and, on a GPU, at the lengths).
+        validate: look for NaN and for scores above finfo.max / 4, +inf included, at unpadded places (and, on a GPU,
+            at the lengths).
 
     Outputs are paths (B, N+M) of operations, int64, padded with -100; :meth:`pairs` turns them into aligned positions.
     The fields hold the gap scores by position, gap_x (B, N) and so on, whatever was given.
@@ -208,7 +209,7 @@ class Alignment(Structure):
             if lengths is not None:
                 checks.check_lengths(name, lengths.cpu(), b, size, device)
         in_x, in_y = self.masks
-        checks.check_no_nan("match", self.match, in_x[:, :, None] & in_y[:, None, :])
+        checks.check_potential("match", self.match, in_x[:, :, None] & in_y[:, None, :])
         for name, value, mask in (
             ("gap", self.gap_x, in_x),
             ("gap", self.gap_y, in_y),
@@ -216,7 +217,7 @@ class Alignment(Structure):
             ("gap_open", self.open_y, in_y),
         ):
             if value is not None:
-                checks.check_no_nan(name, value, mask)
+                checks.check_potential(name, value, mask)
 
     @property
     def batch_size(self) -> int:
@@ -253,7 +254,7 @@ class Alignment(Structure):
         n, m = self._lengths
 
         def recurrence(semiring: Semiring, *given: Tensor | None) -> Tensor:
-            grid = gaps.grid(*given[:5], n, m, self.mode == "semiglobal", self.band)  # type: ignore[arg-type]
+            grid = gaps.grid(*given[:5], n, m, self.mode == "semiglobal", self.band)  # type: ignore[arg-type,call-arg]
             if (on := given[5]) is not None:
                 grid = Grid(*(None if g is None else g + on[k] for g, k in zip(grid, (0, 1, 2, 1, 2), strict=True)))  # type: ignore[arg-type]
             return total(semiring, grid, n, m, self.mode == "local")
@@ -311,7 +312,7 @@ class Alignment(Structure):
         paths.check(y, n, m)
 
         def look_up(_: float, *potentials: Tensor | None) -> Tensor:
-            return paths.score(*potentials, y, n, m, self.mode, self.band)  # type: ignore[arg-type]
+            return paths.score(*potentials, y, n, m, self.mode, self.band)  # type: ignore[arg-type,call-arg]
 
         return in_units(look_up, self._args[:5], self._parts)
 

@@ -22,7 +22,7 @@ class Candidates(Categorical):
     Args:
         scores: (B, M) score of each candidate, M >= 1; whatever stands where the mask is false is never read.
         mask: (B, M) bool, true where there is a candidate; everywhere if not given.
-        validate: look for NaN.
+        validate: look for NaN and for scores above finfo.max / 4, +inf included.
 
     Outputs are indices (B,), int64. An instance without candidates is infeasible.
     """
@@ -38,9 +38,8 @@ class Candidates(Categorical):
                 raise ShapeError(
                     "mask", f"(B, M) = {tuple(scores.shape)}, as scores", tuple(mask.shape), "one flag a candidate"
                 )
-        if validate:
-            checks.check_no_nan("scores", scores if mask is None else scores.masked_fill(~mask, 0.0), None)
-        super().__init__(scores if mask is None else scores.masked_fill(~mask, float("-inf")), backend=backend)
+        scores = scores if mask is None else scores.masked_fill(~mask, float("-inf"))
+        super().__init__(scores, backend=backend, validate=validate)
         self.mask = mask
 
     def replace(self, **potentials: Tensor | None) -> Self:

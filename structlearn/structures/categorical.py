@@ -30,7 +30,7 @@ class Categorical(Structure):
 
     Args:
         scores: (B, K) score of each class, K >= 1.
-        validate: look for NaN.
+        validate: look for NaN and for scores above finfo.max / 4, +inf included.
 
     Outputs are labels (B,), int64.
     """
@@ -45,7 +45,7 @@ class Categorical(Structure):
         self.scores: Tensor = checks.same_kind({"scores": scores})[0]  # type: ignore[assignment]
         self.backend = choose_backend(backend, scores.device.type, ("reference",))
         if validate:
-            checks.check_no_nan("scores", scores, None)
+            checks.check_potential("scores", self.scores, None)
 
     @property
     def batch_size(self) -> int:

@@ -35,7 +35,7 @@ from structlearn.structures.counting import CountedBest, Counter, CountTable, La
 if TYPE_CHECKING:
     from structlearn.torch_struct import ChainQueries
 
-_NATIVE = ("reference", "cpu", "triton", "torch-struct")
+BACKENDS = ("reference", "cpu", "triton", "torch-struct")
 _CPU = ("auto", "cpu")
 
 
@@ -83,8 +83,8 @@ class LinearChain(Structure):
             a length is never read, NaN included. Lengths on the CPU are checked; on a GPU only with
             ``validate``, since reading them back would stall the device.
         backend: "auto", or one of ``ops.backends()``.
-        validate: look for NaN at unpadded places (and, on a GPU, at the lengths). Without it, what a NaN there does to
-            the results is not said: a kernel may pass over it.
+        validate: look for NaN and for scores above finfo.max / 4, +inf included, at unpadded places (and, on a GPU,
+            at the lengths). Without it, what a NaN there does to the results is not said: a kernel may pass over it.
 
     Outputs are labels (B, N), int64, padded with -100. Half-precision potentials are computed in float32.
     """
@@ -110,6 +110,7 @@ class LinearChain(Structure):
             and not validate
             and not is_dynamo_compiling()
             and chain_fits(unary, transition, start, end, lengths)
+            and checks.savable(lengths)
         ):
             self.unary, self.transition, self.start, self.end = unary, transition, start, end
             self.lengths: Tensor | None = lengths  # type: ignore[assignment]
@@ -149,17 +150,17 @@ class LinearChain(Structure):
         kept = checks.same_kind({"unary": unary, "transition": transition, "start": start, "end": end})
         self.unary, self.transition, self.start, self.end = kept  # type: ignore[assignment]
         self.lengths = checks.check_lengths("lengths", lengths, b, n, unary.device)
-        self.backend = choose_backend(backend, unary.device.type, _NATIVE)
+        self.backend = choose_backend(backend, unary.device.type, BACKENDS)
 
     def _validate(self) -> None:
         if self.lengths is not None:
             checks.check_lengths("lengths", self.lengths.cpu(), self.batch_size, self.unary.shape[1], self.unary.device)
         mask = self.mask
-        checks.check_no_nan("unary", self.unary, mask)
-        checks.check_no_nan("transition", self.transition, mask[:, 1:] if self.transition.dim() == 4 else None)
+        checks.check_potential("unary", self.unary, mask)
+        checks.check_potential("transition", self.transition, mask[:, 1:] if self.transition.dim() == 4 else None)
         for name, edge in (("start", self.start), ("end", self.end)):
             if edge is not None:
-                checks.check_no_nan(name, edge, None)
+                checks.check_potential(name, edge, None)
 
     @property
     def batch_size(self) -> int:
@@ -199,11 +200,13 @@ class LinearChain(Structure):
     def _reference(self, semiring: Semiring, potentials: ChainPotentials | None = None) -> Tensor:
         mask = self.mask
 
-        def recurrence(semiring: Semiring, unary: Tensor, transition: Tensor, *edges: Tensor | None) -> Tensor:
+        def recurrence(
+            semiring: Semiring, unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None
+        ) -> Tensor:
             unary = unary.masked_fill(~mask[:, :, None], 0.0)
             if transition.dim() == 4:
                 transition = transition.masked_fill(~mask[:, 1:, None, None], 0.0)
-            return total(semiring, unary, transition, *edges, mask.sum(1))
+            return total(semiring, unary, transition, start, end, mask.sum(1))
 
         return evaluate(semiring, recurrence, potentials or self._args[:4], self._parts)
 
@@ -262,7 +265,11 @@ class LinearChain(Structure):
         mask = self.mask
         checks.check_labels("y", y, mask, self.unary.shape[2])
         y = y.masked_fill(~mask, 0)
-        return in_units(lambda _, *wide: _score_reference(*wide, y, mask), self._args[:4], self._parts)
+
+        def look_up(_: float, unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None) -> Tensor:
+            return _score_reference(unary, transition, start, end, y, mask)
+
+        return in_units(look_up, self._args[:4], self._parts)
 
     def log_partition(self) -> Tensor:
         if self.backend == "cpu" and not is_dynamo_compiling():

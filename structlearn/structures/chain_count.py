@@ -123,8 +123,8 @@ def _spread(scores: Tensor, following: Tensor, step: Tensor, size: int) -> Tenso
     scores = scores.masked_fill(~valid, NEG_INF)
     place = torch.where(valid, place, 0)
     out = scores.new_full((b, c, q * size), NEG_INF)
-    flat_place = place.permute(0, 3, 1, 2, 4).reshape(b, c, -1)
-    flat_scores = scores.permute(0, 3, 1, 2, 4).reshape(b, c, -1)
+    flat_place = place.permute(0, 3, 1, 2, 4).flatten(2)
+    flat_scores = scores.permute(0, 3, 1, 2, 4).flatten(2)
     return out.scatter_reduce(2, flat_place, flat_scores, "amax").view(b, c, q, size)
 
 
@@ -165,7 +165,7 @@ def _closing(chain: LinearChain, given: Tables, chart: Tensor) -> Tensor:
         return chart.amax((1, 2))
     b, size = chart.shape[0], chart.shape[3]
     place = torch.arange(size, device=chart.device) + given.last.T[:, :, None]
-    flat = chart.masked_fill(place >= size, NEG_INF).reshape(b, -1)
+    flat = chart.masked_fill(place >= size, NEG_INF).flatten(1)
     return chart.new_full((b, size), NEG_INF).scatter_reduce(
         1, place.clamp(max=size - 1).reshape(1, -1).expand(b, -1), flat, "amax"
     )

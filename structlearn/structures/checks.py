@@ -85,7 +85,14 @@ def check_lengths(
         lengths_within(name, lengths, size)
     if lengths.is_meta and device.type != "meta":
         raise DeviceError(name, f"device {device}, as the potentials", lengths.device, "a meta tensor has no values")
+    if not is_dynamo_compiling() and not savable(lengths):
+        lengths = lengths.clone()
     return lengths if lengths.device == device else lengths.to(device, non_blocking=True)
+
+
+def savable(lengths: Tensor | Sequence[int] | None) -> bool:
+    """Whether autograd would save them: outside of ``torch.inference_mode`` it refuses tensors that were made there."""
+    return not isinstance(lengths, Tensor) or not lengths.is_inference() or torch.is_inference_mode_enabled()
 
 
 def unpadded(lengths: Tensor | None, batch: int, size: int, device: torch.device) -> Tensor:
@@ -132,12 +139,21 @@ def check_labels(name: str, y: Tensor, mask: Tensor, classes: int) -> None:
         raise bad_label(name, y, bad.nonzero()[0].tolist(), classes)
 
 
-def check_no_nan(name: str, value: Tensor, mask: Tensor | None) -> None:
-    """No NaN in ``value`` where ``mask`` (broadcastable over its leading axes) is true."""
-    nan = value.isnan()
+def check_potential(name: str, value: Tensor, mask: Tensor | None) -> None:
+    """No NaN and no score above finfo.max / 4 in ``value`` where ``mask`` (over its leading axes) is true.
+
+    Queries are right where no s(y) is above finfo.max / 4, which this bounds part by part. Lowest numbers are masks.
+    """
+    limit = torch.finfo(value.dtype).max / 4
+    bad = ~(value <= limit)
     if mask is not None:
-        nan = nan & mask.view(*mask.shape, *[1] * (value.dim() - mask.dim()))
-    if bool(nan.any()):
-        place = tuple(nan.nonzero()[0].tolist())
+        bad = bad & mask.view(*mask.shape, *[1] * (value.dim() - mask.dim()))
+    if not bool(bad.any()):
+        return
+    place = tuple(bad.nonzero()[0].tolist())
+    found = float(value[place])
+    if found != found:
         remedy = "look for 0/0 or inf-inf in the encoder"
         raise PotentialError(name, "no NaN at unpadded places", f"NaN at {place}", remedy)
+    remedy = "scale the scores down; to force a part, forbid the others with -inf"
+    raise PotentialError(name, f"scores up to finfo.max / 4 = {limit:.3g}", f"{found:.3g} at {place}", remedy)

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from structlearn.semirings import Units
 from structlearn.structures import checks
 from structlearn.structures.base import PAD, Structure, marginals_by_autograd
 from structlearn.structures.chain import LinearChain
@@ -47,26 +48,30 @@ class ExpandedChain(Structure):
     def _emitted(self, labels: Tensor) -> Tensor:
         return self.emit[labels.clamp(min=0)].masked_fill(labels < 0, PAD)
 
+    def _narrow(self, x: Tensor) -> Tensor:
+        """Results of an inner chain that is wider than the plain potentials, in their dtype."""
+        return x if x.dtype is self.unary.dtype else Units(self.unary.dtype, 1.0).narrow(x)
+
     def _best(self) -> tuple[Tensor, Tensor]:
         labels, score = self.inner._best()
-        return self._emitted(labels), score
+        return self._emitted(labels), self._narrow(score)
 
     def max(self) -> Tensor:
-        return self.inner.max()
+        return self._narrow(self.inner.max())
 
     def score(self, y: Tensor) -> Tensor:
         """s(y) for labels (B, N), or (K, B, N) with scores (K, B); -inf for outputs that are not allowed."""
-        return self.inner.score(self.encode(self.positions(y)[0]))
+        return self._narrow(self.inner.score(self.encode(self.positions(y)[0])))
 
     def log_partition(self) -> Tensor:
-        return self.inner.log_partition()
+        return self._narrow(self.inner.log_partition())
 
     def marginals(self) -> Any:
         """d (sum_b log Z_b) / d potentials, in the fields of this chain."""
         return marginals_by_autograd(self)
 
     def entropy(self) -> Tensor:
-        return self.inner.entropy()
+        return self._narrow(self.inner.entropy())
 
     def count(self) -> Tensor:
         """Number of outputs that are not forbidden, (B,), float64."""
@@ -75,7 +80,7 @@ class ExpandedChain(Structure):
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Labels (k, B, N) and scores (k, B) of the k best outputs, best first."""
         labels, scores = self.inner.topk(k)
-        return self._emitted(labels), scores
+        return self._emitted(labels), self._narrow(scores)
 
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """n draws, labels (n, B, N)."""
@@ -111,8 +116,8 @@ class ExpandedChain(Structure):
 
     def max_by_count(self, counter: Counter | LabelCounter) -> CountTable:
         found = self.inner.max_by_count(self._inner_counter(counter))
-        return CountTable(found.table, lambda index: self._emitted(found.decode(index)))
+        return CountTable(self._narrow(found.table), lambda index: self._emitted(found.decode(index)))
 
     def best_by_count(self, counter: Counter | LabelCounter, offset: Tensor, slope: Tensor) -> CountedBest:
         found = self.inner.best_by_count(self._inner_counter(counter), offset, slope)
-        return CountedBest(self._emitted(found.y), found.index, found.value)
+        return CountedBest(self._emitted(found.y), found.index, self._narrow(found.value))

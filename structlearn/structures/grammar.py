@@ -81,7 +81,8 @@ class WeightedCFG(Structure):
         lengths: (B,) number of words of each sentence, 0..N; all N if not given. What stands at or beyond a length
             is never read, NaN included. Lengths on the CPU are checked; on a GPU only with ``validate``.
         backend: "auto", or one of ``ops.backends()``.
-        validate: look for NaN at unpadded places (and, on a GPU, at the lengths).
+        validate: look for NaN and for scores above finfo.max / 4, +inf included, at unpadded places (and, on a GPU,
+            at the lengths).
 
     Outputs are charts (B, N, N), int64: the rule number at every constituent i < j of the derivation, the preterminal
     (0..P-1) at i = j, -100 everywhere else; :meth:`symbols`, :meth:`constituents` and :meth:`trees` read them. Ties:
@@ -145,11 +146,11 @@ class WeightedCFG(Structure):
             b, n = self.terms.shape[:2]
             checks.check_lengths("lengths", self.lengths.cpu(), b, n, self.terms.device)
         words = checks.unpadded(self.lengths, self.batch_size, self.terms.shape[1], self.terms.device)
-        checks.check_no_nan("terms", self.terms, words)
-        checks.check_no_nan("rule_scores", self.rule_scores, None)
-        checks.check_no_nan("root_scores", self.root_scores, None)
+        checks.check_potential("terms", self.terms, words)
+        checks.check_potential("rule_scores", self.rule_scores, None)
+        checks.check_potential("root_scores", self.root_scores, None)
         if self.spans is not None:
-            checks.check_no_nan("spans", self.spans, self.mask.triu(1))
+            checks.check_potential("spans", self.spans, self.mask.triu(1))
 
     @property
     def batch_size(self) -> int:
@@ -302,8 +303,8 @@ class WeightedCFG(Structure):
 
     def _reference(self, semiring: Semiring) -> Tensor:
         def recurrence(semiring: Semiring, *potentials: Tensor | None) -> Tensor:
-            elements = (semiring.lift(x) for x in self._filled(*potentials))  # type: ignore[arg-type]
-            return cky.total(semiring, self.grammar, *elements, self._lengths)
+            terms, rules, roots, spans = (semiring.lift(x) for x in self._filled(*potentials))  # type: ignore[arg-type]
+            return cky.total(semiring, self.grammar, terms, rules, roots, spans, self._lengths)
 
         return evaluate(semiring, recurrence, self._args[:4], self._parts)
 

@@ -88,7 +88,8 @@ def _reference(structure: WeightedCFG, counter: Counter, steps: list[Tensor | No
                     rows = step.reshape(potential.shape[0], *potential.shape[1:-1], step.shape[-1])
                     moved[..., : step.shape[-1]] = rows
                 elements.append(semiring.place(potential, moved))
-            return cky.total(semiring, structure.grammar, *elements, structure._lengths).T
+            terms, rules, roots, spans = elements
+            return cky.total(semiring, structure.grammar, terms, rules, roots, spans, structure._lengths).T
 
         rules, roots = recordable(structure.rule_scores), recordable(structure.root_scores)
         table = in_units(recurrence, (terms, rules, roots, spans), structure._parts)

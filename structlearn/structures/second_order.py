@@ -16,9 +16,30 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import ShapeError
+from structlearn.ops import choose_backend
+from structlearn.ops._register import is_eager
+from structlearn.semirings import Units, in_units
 from structlearn.structures import checks
-from structlearn.structures.chain import LinearChain
+from structlearn.structures.chain import BACKENDS, LinearChain
 from structlearn.structures.expanded import ExpandedChain
+
+# A float32 sum of two such scores is rounded by at most 2e-6, well within the 1e-5 that marginals may be off.
+_ORDINARY = 32.0
+
+
+def _strays(x: Tensor) -> bool:
+    """Whether sums with x (..., C) lose digits that count, or overflow: a best score is large or a mask near finfo.min.
+
+    Masks of moderate size beside better scores are ordinary.
+    """
+    if x.numel() == 0:
+        return False
+    x = x.detach()
+    if float(torch.linalg.vector_norm(x, float("inf"))) <= _ORDINARY:
+        return False
+    best = x.amax(-1)
+    masks = x.masked_fill(x == float("-inf"), 0.0) < torch.finfo(x.dtype).min / 2
+    return bool((best.abs() > _ORDINARY).logical_and(best > float("-inf")).any()) or bool(masks.any())
 
 
 class SecondOrderPotentials(NamedTuple):
@@ -69,32 +90,43 @@ class SecondOrderChain(ExpandedChain):
         self.unary, self.transition, self.second, self.start, self.end = kept  # type: ignore[assignment]
         pairs = torch.arange(c * (c + 1), device=unary.device)
         self.emit = pairs % c
+        self.backend = choose_backend(backend, unary.device.type, BACKENDS)
+        careful = self.backend == "reference" or (
+            self.backend == "cpu"
+            and is_eager(self.unary)
+            and (_strays(self.unary) or _strays(self.transition.flatten()))
+        )
+        units = Units.of(self.unary, 1)
+        if careful and units.unit == 1.0:
+            kept = [None if x is None else units.widen(x) for x in kept]
+        first, step, triple, start, end = kept
         self.inner = LinearChain(
-            self._pair_unary(), self._pair_transition(), start=self._on_pairs(self.start), end=self._on_pairs(self.end),
-            lengths=lengths, backend=backend,
+            self._pair_unary(first, step, careful), self._pair_transition(triple), start=self._on_pairs(start),
+            end=self._on_pairs(end), lengths=lengths, backend=self.backend,
         )  # fmt: skip
-        self.backend = self.inner.backend
 
     def _on_pairs(self, edge: Tensor | None) -> Tensor | None:
         return None if edge is None else edge[self.emit]
 
-    def _pair_unary(self) -> Tensor:
+    @staticmethod
+    def _pair_unary(unary: Tensor, transition: Tensor, careful: bool) -> Tensor:
         """(B, N, (C+1) C): label c after p; only p = none at the first position and never later."""
-        b, n, c = self.unary.shape
-        forbidden = self.unary.new_full((b, n, 1, c), float("-inf"))
-        each = self.unary[:, :, None, :]
-        after = torch.cat([each.expand(b, n, c, c), forbidden], 2)
-        first = torch.cat([forbidden.expand(b, n, c, c), each], 2)
-        begins = (torch.arange(n, device=self.unary.device) == 0)[:, None, None]
+        b, n, c = unary.shape
+        forbidden = unary.new_full((b, n, 1, c), float("-inf"))
+        if careful:
+            both = in_units(lambda _, unary, transition: unary[:, :, None, :] + transition, (unary, transition), 2)
+        else:
+            both = unary[:, :, None, :] + transition
+        after = torch.cat([both, forbidden], 2)
+        first = torch.cat([forbidden.expand(b, n, c, c), unary[:, :, None, :]], 2)
+        begins = (torch.arange(n, device=unary.device) == 0)[:, None, None]
         return torch.where(begins, first, after).flatten(2)
 
-    def _pair_transition(self) -> Tensor:
-        """(E, E): (p, c) to (c, d) scores transition[c, d] + second[p, c, d], without second from p = none.
-
-        Other steps are forbidden. Unary scores are added to nothing here: one on a large offset would lose its digits.
-        """
-        c = self.unary.shape[2]
-        second = torch.cat([self.transition + self.second, self.transition[None]])
+    @staticmethod
+    def _pair_transition(second: Tensor) -> Tensor:
+        """(E, E): (p, c) to (c, d) scores second[p, c, d], 0 from p = none; other steps are forbidden."""
+        c = second.shape[0]
+        second = torch.cat([second, second.new_zeros((1, c, c))])
         agree = torch.eye(c, c + 1, dtype=torch.bool, device=second.device)
         # [p, c, c', d]: c' is the shared label as the next pair names it.
         full = torch.where(agree[None, :, :, None], second[:, :, None, :], float("-inf"))

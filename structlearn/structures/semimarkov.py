@@ -82,7 +82,8 @@ class SemiMarkov(Structure):
             reaches beyond a length is never read, NaN included. Lengths on the CPU are checked; on a GPU only
             with ``validate``, since reading them back would stall the device.
         backend: "auto", or one of ``ops.backends()``.
-        validate: look for NaN at unpadded places (and, on a GPU, at the lengths).
+        validate: look for NaN and for scores above finfo.max / 4, +inf included, at unpadded places (and, on a GPU,
+            at the lengths).
 
     Outputs are (B, N), int64: the first position of a segment holds w*C + c, its other positions -1, padding -100;
     ``segments_of``, ``labels`` and ``encode`` translate. Of equally good outputs the one is taken whose last label
@@ -129,8 +130,10 @@ class SemiMarkov(Structure):
         if validate:
             if self.lengths is not None:
                 checks.check_lengths("lengths", self.lengths.cpu(), b, n, segments.device)
-            checks.check_no_nan("segments", self.segments, self.segment_mask)
-            checks.check_no_nan("transition", self.transition, self.mask[:, 1:] if self.transition.dim() == 4 else None)
+            checks.check_potential("segments", self.segments, self.segment_mask)
+            checks.check_potential(
+                "transition", self.transition, self.mask[:, 1:] if self.transition.dim() == 4 else None
+            )
 
     @property
     def batch_size(self) -> int:
@@ -234,7 +237,7 @@ class SemiMarkov(Structure):
                 raise
         segmentation.check(y, mask, *self.segments.shape[2:])
         y = y.masked_fill(~mask, segmentation.INSIDE)
-        return in_units(lambda _, *wide: _score_reference(*wide, y), self._args[:2], self._parts)
+        return in_units(lambda _, *wide: _score_reference(wide[0], wide[1], y), self._args[:2], self._parts)
 
     def log_partition(self) -> Tensor:
         if self.backend != "reference":

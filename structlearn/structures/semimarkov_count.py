@@ -86,7 +86,11 @@ def _reference(
 ) -> Tensor:
     """(B, S); differentiable in segments, lowest indices on ties."""
     potentials = (segments, recordable(chain.transition))
-    return in_units(lambda _, *wide: _table(chain, *wide, step, matrix_step, size), potentials, chain._parts)
+
+    def recurrence(_: float, segments: Tensor, transition: Tensor) -> Tensor:
+        return _table(chain, segments, transition, step, matrix_step, size)
+
+    return in_units(recurrence, potentials, chain._parts)
 
 
 def _table(

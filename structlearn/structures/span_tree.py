@@ -85,7 +85,8 @@ class SpanTree(Structure):
         lengths: (B,) number of words of each sentence, 0..N; all N if not given. Spans that end at or beyond a
             length are never read, NaN included. Lengths on the CPU are checked; on a GPU only with ``validate``.
         backend: "auto", or one of ``ops.backends()``.
-        validate: look for NaN at unpadded spans (and, on a GPU, at the lengths).
+        validate: look for NaN and for scores above finfo.max / 4, +inf included, at unpadded spans (and, on a GPU, at
+            the lengths).
 
     Outputs are charts (B, N, N), int64: the label of every span of the tree, -100 everywhere else;
     :meth:`trees` turns them into :class:`structlearn.trees.Tree`. Ties: the lowest label, then the first cut,
@@ -104,7 +105,8 @@ class SpanTree(Structure):
         validate: bool = False,
     ) -> None:
         self.spans: Tensor
-        if backend in _CPU and not validate and not is_dynamo_compiling() and span_tree_fits(spans, lengths):
+        fast = backend in _CPU and not validate and not is_dynamo_compiling()
+        if fast and span_tree_fits(spans, lengths) and checks.savable(lengths):
             self.spans = spans
             self.lengths: Tensor | None = lengths  # type: ignore[assignment]
             self.backend = "cpu"
@@ -120,7 +122,7 @@ class SpanTree(Structure):
         if validate:
             if self.lengths is not None:
                 checks.check_lengths("lengths", self.lengths.cpu(), b, n, spans.device)
-            checks.check_no_nan("spans", self.spans, self.mask)
+            checks.check_potential("spans", self.spans, self.mask)
 
     @property
     def batch_size(self) -> int:

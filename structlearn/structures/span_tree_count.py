@@ -74,8 +74,8 @@ def _reference(structure: SpanTree, counter: Counter, step: Tensor) -> tuple[Ten
     from structlearn.structures.span_tree import total
 
     semiring = Counted(counter.size)
-    padding = ~structure.mask[..., None]
     with recording():
+        padding = ~structure.mask[..., None]
         spans = recordable(structure.spans).requires_grad_()
 
         def recurrence(_: float, spans: Tensor) -> Tensor:
