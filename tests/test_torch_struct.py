@@ -101,6 +101,51 @@ def test_our_potentials_are_left_alone() -> None:
     assert not transition.requires_grad
 
 
+def structures(fill: float, share: float, backend: str) -> list[sl.Structure]:
+    """A chain, a tree and a grammar of which ``share`` of the scores, or all, are ``fill``."""
+    g = torch.Generator().manual_seed(5)
+
+    def scores(*shape: int) -> torch.Tensor:
+        return torch.randn(shape, generator=g).masked_fill(torch.rand(shape, generator=g) < share, fill)
+
+    rules = [(0, a, b) for a in range(3) for b in range(3)]
+    grammar = sl.Grammar(rules, 1, 2)
+    return [
+        sl.LinearChain(scores(3, 4, 3), scores(3, 3), lengths=[4, 2, 0], backend=backend),
+        sl.SpanTree(scores(3, 4, 4, 3), lengths=[4, 2, 0], backend=backend),
+        sl.WeightedCFG(grammar, scores(3, 4, 2), scores(9), torch.zeros(3), lengths=[4, 1, 0], backend=backend),
+    ]
+
+
+@pytest.mark.parametrize("fill", [-1e4, -1e30, torch.finfo(torch.float32).min, -float("inf")])
+def test_masks_are_right_where_an_output_is_left(fill: float) -> None:
+    for found, expected in zip(
+        structures(fill, 0.1, "torch-struct"), structures(-float("inf"), 0.1, "reference"), strict=True
+    ):
+        torch.testing.assert_close(found.log_partition(), expected.log_partition())
+        torch.testing.assert_close(found.max(), expected.max())
+        torch.testing.assert_close(found.argmax(), expected.argmax())
+
+
+@pytest.mark.parametrize("fill", [-3e9, -1e30, torch.finfo(torch.float32).min, 1e30, float("inf")])
+def test_scores_beyond_its_range_are_refused(fill: float) -> None:
+    for s in structures(fill, 1.0, "torch-struct"):
+        for query in (s.log_partition, s.max, s.marginals):
+            with pytest.raises(BackendError, match=r"scores that stay clear of .*, got sums that may"):
+                query()
+    chain, tree, _ = structures(fill, 1.0, "torch-struct")
+    for query in (chain.argmax, tree.argmax, lambda: chain.topk(2)):
+        with pytest.raises(BackendError, match="pass backend='auto'"):
+            query()
+
+
+def test_scores_within_its_range_are_scores() -> None:
+    """Eight scores of -1e8 add up to less than many of its zeros do to others."""
+    chain, tree, _ = structures(-1e8, 1.0, "torch-struct")
+    torch.testing.assert_close(chain.max(), torch.tensor([-7e8, -3e8, 0.0]))
+    torch.testing.assert_close(tree.max(), torch.tensor([-7e8, -3e8, 0.0]))
+
+
 def test_what_has_no_counterpart_is_refused() -> None:
     with pytest.raises(ArgumentError, match=r"distribution: expected .*LinearChainCRF.*, got AlignmentCRF"):
         from_torch_struct(torch_struct.AlignmentCRF(torch.randn(1, 2, 2, 3)))

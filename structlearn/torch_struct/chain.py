@@ -3,7 +3,9 @@
 torch-struct's ``LinearChainCRF`` takes edge potentials (B, N-1, C, C) indexed [current, previous]; unary, start
 and end scores are folded into them. It needs two positions and has a finite zero (-1e9), so the chain that
 :func:`to_torch_struct` builds starts with one extra position that allows only label 0 (its edge carries the
-first unary and the start scores), and forbidden edges get ``FORBIDDEN``, which no sum of real scores reaches.
+first unary and the start scores), and forbidden edges get ``FORBIDDEN``. Whether a total that low is a sum of scores
+or no output at all is told by bounds on the scores; where these leave it open, :func:`without_forbidden` raises
+BackendError.
 """
 
 from __future__ import annotations
@@ -14,10 +16,44 @@ import torch
 from torch import Tensor
 
 from structlearn.errors import BackendError
+from structlearn.ops._register import is_eager
 from structlearn.structures.base import PAD, recordable, recording
 from structlearn.structures.chain import LinearChain
 
 FORBIDDEN = -1e9
+
+
+def score_bounds(*fields: tuple[Tensor, int]) -> tuple[Tensor, Tensor]:
+    """Bounds (B,) or (1,) on sums of finite scores, at most and at least 0: ``count`` entries of each field.
+
+    Fields (B, ...) or (1, ...) without NaN.
+    """
+    low = high = torch.zeros(1, dtype=torch.float64, device=fields[0][0].device)
+    for value, count in fields:
+        finite = value.detach().double().flatten(1)
+        finite = finite.masked_fill(finite == float("-inf"), 0.0)
+        if finite.shape[1]:
+            low = low + count * finite.amin(1).clamp(max=0.0)
+            high = high + count * finite.amax(1).clamp(min=0.0)
+    return low, high
+
+
+def without_forbidden(totals: Tensor, bounds: tuple[Tensor, Tensor], zero: float = FORBIDDEN) -> Tensor:
+    """Totals (..., B) with -inf for no output, which torch-struct gives at most ``zero`` plus other scores.
+
+    BackendError where scores go so low, or so high, that such a total may stand for an output.
+    """
+    low, high = bounds
+    reached = 0.99 * zero + high  # a hundredth for the logarithm of how many outputs there are
+    missing = totals.detach() <= reached
+    if is_eager(totals) and bool((missing & (low <= reached)).any()):
+        raise BackendError(
+            "backend",
+            f"scores that stay clear of {zero:g}, torch-struct's zero",
+            f"sums that may lie between {float(low.min()):g} and {float(high.max()):g}",
+            "pass backend='auto', or mask with -inf",
+        )
+    return totals.masked_fill(missing, float("-inf"))
 
 
 def to_torch_struct(chain: LinearChain) -> Any:
@@ -68,12 +104,19 @@ class ChainQueries:
         self._mask = chain.mask
         self._empty = self._mask.sum(1) == 0
         self._distribution = to_torch_struct(chain)
+        _, n, c = chain.unary.shape
+        transition = chain.transition.reshape(1, -1)
+        if chain.transition.dim() == 4:
+            transition = chain.transition.masked_fill(~self._mask[:, 1:, None, None], 0.0)
+        edges = [(x.view(1, c), 1) for x in (chain.start, chain.end) if x is not None]
+        unary = chain.unary.masked_fill(~self._mask[:, :, None], 0.0)
+        self._bounds = score_bounds((unary, n), (transition, max(n - 1, 0)), *edges)
         # torch-struct makes its edges ask for gradients; the results should only if the potentials did.
         self._differentiable = torch.is_grad_enabled() and any(x.requires_grad for x in chain.potentials.values())
 
     def _clean(self, scores: Tensor) -> Tensor:
         """-inf below any real score, 0 for empty sequences."""
-        scores = scores.masked_fill(scores < 0.5 * FORBIDDEN, float("-inf")).masked_fill(self._empty, 0.0)
+        scores = without_forbidden(scores.masked_fill(self._empty, 0.0), self._bounds).masked_fill(self._empty, 0.0)
         return scores if self._differentiable else scores.detach()
 
     def log_partition(self) -> Tensor:

@@ -1,9 +1,10 @@
 """Weighted grammars through torch-struct.
 
 torch-struct's ``SentCFG`` takes terms (B, N, P), rules (B, NT, S, S) for all triples of symbols and roots (B, NT);
-rules that a grammar does not have get ``FORBIDDEN``, since its zeros are finite; one of them is -1e5, so totals below
-half of that count as no derivation. It knows no scores of spans, no preterminal at the root, hence no sentence of one
-word: those are a sum over preterminals here. It cannot break ties by rule number, so outputs come from the reference.
+rules that a grammar does not have get ``FORBIDDEN``, since its zeros are finite; one of them is -1e5, so totals of that
+size are told apart as in ``chain.py``, or refused. It knows no scores of spans, no preterminal at the root, hence no
+sentence of one word: those are a sum over preterminals here. It cannot break ties by rule number, so outputs come from
+the reference.
 """
 
 from __future__ import annotations
@@ -17,7 +18,9 @@ from structlearn.errors import BackendError
 from structlearn.semirings import Log, Max, Semiring
 from structlearn.structures.grammar import WeightedCFG
 from structlearn.structures.rules import Grammar
-from structlearn.torch_struct.chain import FORBIDDEN
+from structlearn.torch_struct.chain import FORBIDDEN, score_bounds, without_forbidden
+
+ZERO = -1e5
 
 
 def to_torch_struct(structure: WeightedCFG) -> Any:
@@ -26,7 +29,7 @@ def to_torch_struct(structure: WeightedCFG) -> Any:
 
     if structure.spans is not None:
         raise BackendError("backend", "a structure without spans for torch-struct", "spans", "pass backend='auto'")
-    terms, rules, roots, _ = structure._filled(*structure._args[:3], None)
+    terms, rules, roots, _ = structure._filled(structure.terms, structure.rule_scores, structure.root_scores, None)
     g, b = structure.grammar, structure.batch_size
     if terms.numel() == 0:
         raise BackendError("backend", "at least one word for torch-struct", tuple(terms.shape), "pass backend='auto'")
@@ -65,9 +68,12 @@ class GrammarQueries:
         """-inf below any real score, sums over preterminals for single words, 0 for empty sentences."""
         s = self._structure
         nt = s.grammar.num_nonterminals
-        terms, _, roots, _ = s._filled(*s._args[:3], None)
+        terms, rules, roots, _ = s._filled(s.terms, s.rule_scores, s.root_scores, None)
+        n = terms.shape[1]
+        bounds = score_bounds((terms, n), (rules, n), (roots, 1))
         single = semiring.sum(semiring.lift(terms[:, 0] + roots[:, nt:]), -1)[0]
-        scores = scores.masked_fill(scores < -5e4, float("-inf"))
+        scores = torch.where(s._lengths > 1, scores, 0.0)  # what follows knows better
+        scores = without_forbidden(scores, bounds, ZERO)
         single = torch.where(single == float("-inf"), single.detach(), single)
         scores = torch.where(s._lengths == 1, single, scores).masked_fill(s._lengths == 0, 0.0)
         return scores if self._differentiable else scores.detach()

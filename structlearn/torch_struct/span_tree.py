@@ -1,9 +1,9 @@
 """Span trees through torch-struct.
 
 torch-struct's ``TreeCRF`` has the parts of :class:`SpanTree`: potentials (B, N, N, L), every span of a binary tree
-counted, single words included. Its zero is finite, so forbidden parts get ``FORBIDDEN``, which no sum of real scores
-reaches; it has no empty sentence, so those stand as one word. Its recurrence is generic over semirings, and takes
-ours, so that ties fall as in every other backend.
+counted, single words included. Its zero is finite, so forbidden parts get ``FORBIDDEN`` and totals are told apart as in
+``chain.py``, or refused; it has no empty sentence, so those stand as one word. Its recurrence is generic over
+semirings, and takes ours, so that ties fall as in every other backend.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from structlearn.errors import BackendError
 from structlearn.semirings import Max
 from structlearn.structures.base import recordable, recording
 from structlearn.structures.span_tree import SpanTree
-from structlearn.torch_struct.chain import FORBIDDEN
+from structlearn.torch_struct.chain import FORBIDDEN, score_bounds, without_forbidden
 
 
 def to_torch_struct(structure: SpanTree) -> Any:
@@ -70,8 +70,10 @@ class SpanTreeQueries:
 
     def _clean(self, scores: Tensor) -> Tensor:
         """-inf below any real score, 0 for empty sentences."""
-        scores = scores.masked_fill(scores < 0.5 * FORBIDDEN, float("-inf"))
-        scores = scores.masked_fill(self._structure._lengths == 0, 0.0)
+        spans = self._structure.spans.masked_fill(~self._structure.mask[..., None], 0.0)
+        empty = self._structure._lengths == 0
+        scores = without_forbidden(scores.masked_fill(empty, 0.0), score_bounds((spans, 2 * spans.shape[1])))
+        scores = scores.masked_fill(empty, 0.0)
         return scores if self._differentiable else scores.detach()
 
     def log_partition(self) -> Tensor:
