@@ -100,7 +100,7 @@ class Exact:
     @cached_property
     def errors(self) -> np.ndarray:
         """How far s(y) may be off when it is added up in the engine's dtype."""
-        finite = np.where(np.isfinite(self.magnitudes), self.magnitudes, 0.0)
+        finite = np.where(np.isfinite(self.magnitudes), self.magnitudes, np.longdouble(0))
         return self.eps * (self.space.index.shape[1] + 1) * finite
 
     @property
@@ -168,9 +168,10 @@ class Exact:
 
     def bounds(self, order: Callable[[np.ndarray], np.ndarray] = np.max) -> tuple[float, float]:
         """Between what the engine's ``order`` statistic of the scores may lie, cut to the dtype's range."""
-        low, high = (float(order(x)) for x in (self.scores - self.errors, self.scores + self.errors))
+        low, high = (order(x) for x in (self.scores - self.errors, self.scores + self.errors))
         return self.cut(low), self.cut(high)
 
-    def cut(self, value: float) -> float:
+    def cut(self, value: np.longdouble) -> float:
         """A finite number beyond the dtype's range as its last one."""
-        return value if value == -np.inf else float(np.clip(value, -self.limit, self.limit))
+        limit = np.longdouble(self.limit)
+        return float(value if value == -np.inf else np.clip(value, -limit, limit))

@@ -100,8 +100,8 @@ def check_best(problem: Problem, b: int, y: tuple[int, ...], rank: int, what: st
     order = sorted(problem.order(b), key=lambda j: -row.scores[j]) if problem.exact else None
     if order is not None:
         assert i == order[rank], f"{what}: {y}, expected {row.space.outputs[order[rank]]}"
-    reached = row.cut(float(row.scores[i] + row.errors[i]))
-    needed = row.cut(float(np.sort(row.scores - row.errors)[-1 - rank]))
+    reached = row.cut(row.scores[i] + row.errors[i])
+    needed = row.cut(np.sort(row.scores - row.errors)[-1 - rank])
     assert reached >= needed, f"{what}: {y} scores {float(row.scores[i])!r}, rank {rank} is {needed!r} or more"
     return i
 
@@ -174,7 +174,7 @@ def score(s: Any, problem: Problem, engine: str) -> None:
     y = torch.tensor(rows, dtype=torch.int64).view(K, *shape)
     low, high = (
         [
-            [row.cut(float(row.scores[i] + side * row.errors[i])) for row, i in zip(problem.rows, pick, strict=True)]
+            [row.cut(row.scores[i] + side * row.errors[i]) for row, i in zip(problem.rows, pick, strict=True)]
             for pick in picks
         ]
         for side in (-1, 1)
@@ -237,9 +237,7 @@ def log_partition(s: Any, problem: Problem, engine: str) -> None:
 
 def check_log_z(found: Tensor, problem: Problem) -> None:
     check_dtype(found, problem)
-    low, high = (
-        [row.cut(float(row.log_partition) + side * error_of_log_z(row)) for row in problem.rows] for side in (-1, 1)
-    )
+    low, high = ([row.cut(row.log_partition + side * error_of_log_z(row)) for row in problem.rows] for side in (-1, 1))
     near(numbers(found), low, high, "log Z")
 
 
@@ -355,7 +353,7 @@ def topk(s: Any, problem: Problem, engine: str) -> None:
                     assert float(values[rank, b]) == NEG_INF, f"{what}: score {float(values[rank, b])}"
                     continue
                 i = check_best(problem, b, found, rank, what)
-                low, high = (row.cut(float(row.scores[i] + side * row.errors[i])) for side in (-1, 1))
+                low, high = (row.cut(row.scores[i] + side * row.errors[i]) for side in (-1, 1))
                 near(float(values[rank, b]), low, high, f"{what} score")
                 seen.append(i)
             assert len(set(seen)) == len(seen), f"topk({k}) row {b}: an output twice"
