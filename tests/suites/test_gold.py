@@ -61,7 +61,7 @@ def test_padding_of_gold(entry: Entry, engine: str) -> None:
 @pytest.mark.parametrize(("entry", "engine"), PAIRS, ids=str)
 def test_views_of_gold(entry: Entry, engine: str) -> None:
     """Of another integer type, with steps between entries, one row for all."""
-    problem, s, y = gold_of(entry, engine)
+    _, s, y = gold_of(entry, engine)
     views = {
         "int32": y.int(),
         "steps": torch.stack([y + 1, y], -1)[..., 1],
