@@ -368,8 +368,11 @@ def kinds_and_dtypes(engine: str) -> list[tuple[str, str]]:
     double = [(kind, "f64") for kind in KINDS]
     if engine == "cpu":
         halves = [(kind, dtype) for kind in ("normal", "mask-min-rows", "forbidden") for dtype in ("bf16", "f16")]
-        return single + double + halves
-    return single + double[::3] + ([] if engine == "triton" else [("normal", "bf16"), ("mask-min-rows", "f16")])
+        return single + double[::2] + halves
+    if engine == "triton":  # interpreted: a tenth of a second for a case and query
+        few = ("normal", "forbidden", "offset-field", "wide-1e4", "mask-1e30", "mask-min-all")
+        return [(kind, "f32") for kind in few] + [("ties", "f64")]
+    return single + double[::3] + [("normal", "bf16"), ("mask-min-rows", "f16")]
 
 
 @functools.cache
