@@ -83,6 +83,10 @@ class InferenceError(StructLearnError):
     """A cost does not decompose in the way that the requested inference needs."""
 
 
+class OutOfMemoryError(StructLearnError, MemoryError):
+    """A kernel got no memory to work in."""
+
+
 class DependencyError(StructLearnError, ImportError):
     """An optional package is not installed."""
 

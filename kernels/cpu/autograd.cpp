@@ -13,6 +13,8 @@
 #include <utility>
 #include <vector>
 
+#include "hang.h"
+
 namespace sl {
 namespace {
 
@@ -20,7 +22,7 @@ using torch::autograd::SavedVariable;
 using torch::autograd::variable_list;
 
 class Gil {
-  PyGILState_STATE state_ = PyGILState_Ensure();
+  PyGILState_STATE state_ = or_hang(PyGILState_Ensure);
 
  public:
   ~Gil() { PyGILState_Release(state_); }
@@ -102,7 +104,7 @@ class LogPartition final : public torch::autograd::Node {
     PyTuple_SET_ITEM(args.get(), at++, THPVariable_Wrap(grad));
     for (const at::Tensor& x : given) PyTuple_SET_ITEM(args.get(), at++, THPVariable_Wrap(x));  // None where undefined
     for (const int64_t option : options) PyTuple_SET_ITEM(args.get(), at++, PyLong_FromLongLong(option));
-    const Owned found(PyObject_CallObject(again, args.get()));
+    const Owned found(or_hang([&] { return PyObject_CallObject(again, args.get()); }));
     variable_list result(given.size());
     for (size_t i = 0; i < result.size(); ++i) {
       const Owned entry(PySequence_GetItem(found.get(), Py_ssize_t(i)));

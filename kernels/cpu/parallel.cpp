@@ -11,10 +11,14 @@
 #include <sched.h>
 #endif
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <condition_variable>
+#include <exception>
 #include <mutex>
+#include <new>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -49,8 +53,17 @@ struct Job {
   int64_t tasks;
   std::atomic<int64_t> next{0};
 
-  void run(int worker) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) body(i, worker, context);
+  std::atomic<bool> failed{false};
+  std::exception_ptr error{};  // read when no thread runs the job any more
+
+  // What a task throws is kept for the caller, and no further task starts.
+  void run(int worker) noexcept {
+    try {
+      for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < tasks;) body(i, worker, context);
+    } catch (...) {
+      next.store(tasks, std::memory_order_relaxed);
+      if (!failed.exchange(true)) error = std::current_exception();
+    }
   }
 };
 
@@ -66,7 +79,8 @@ class Pool {
   }
 
   void run(Job& job, int helpers) {
-    grow(helpers);
+    helpers = std::min(helpers, grow(helpers));
+    if (helpers == 0) return job.run(0);
     keep_off_this_core();
     {
       std::lock_guard<std::mutex> lock(mutex_);
@@ -91,12 +105,19 @@ class Pool {
   std::mutex in_use;
 
  private:
-  void grow(int helpers) {
-    for (; int(workers_.size()) < helpers; core_ = -1) {
-      std::thread worker([this] { work(); });
-      workers_.push_back(worker.native_handle());
-      worker.detach();
+  // Up to so many workers, or as many as the system allows; how many there are.
+  int grow(int helpers) {
+    try {
+      workers_.reserve(helpers);
+      for (; int(workers_.size()) < helpers; core_ = -1) {
+        std::thread worker([this] { work(); });
+        workers_.push_back(worker.native_handle());
+        worker.detach();
+      }
+    } catch (const std::system_error&) {
+    } catch (const std::bad_alloc&) {
     }
+    return int(workers_.size());
   }
 
   // A sleeping worker is often woken on the core of its caller although another one is idle: either may then wait for
@@ -154,14 +175,16 @@ class Pool {
 // Leaked on purpose: detached workers may outlive static destruction, and a forked child must not
 // touch the parent's mutexes, so it simply gets a fresh pool.
 std::atomic<Pool*> pool{nullptr};
+const int at_fork = pthread_atfork(nullptr, nullptr, [] { pool = nullptr; });
 
+// Null if there is no memory for one.
 Pool* current_pool() {
-  static std::once_flag once;
-  std::call_once(once, [] {
-    pool = new Pool;
-    pthread_atfork(nullptr, nullptr, [] { pool = new Pool; });
-  });
-  return pool.load();
+  Pool* found = pool.load(std::memory_order_acquire);
+  if (found || at_fork != 0) return found;
+  Pool* made = new (std::nothrow) Pool;
+  if (pool.compare_exchange_strong(found, made)) return made;
+  delete made;
+  return found;
 }
 
 }  // namespace
@@ -169,12 +192,13 @@ Pool* current_pool() {
 extern "C" void sl_parallel(int64_t tasks, int threads, bool small, void (*body)(int64_t, int, void*), void* context) {
   Job job{body, context, tasks};
   const int helpers = int(tasks < threads ? tasks : threads) - 1;
-  Pool* p = current_pool();
-  if (helpers <= 0 || !p->in_use.try_lock()) {
+  Pool* p = helpers > 0 ? current_pool() : nullptr;
+  if (p && p->in_use.try_lock()) {
+    if (small && !p->ready_for_small()) job.run(0);
+    else p->run(job, helpers);
+    p->in_use.unlock();
+  } else {
     job.run(0);
-    return;
   }
-  if (small && !p->ready_for_small()) job.run(0);
-  else p->run(job, helpers);
-  p->in_use.unlock();
+  if (job.error) std::rethrow_exception(job.error);
 }

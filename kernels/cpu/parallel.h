@@ -1,6 +1,6 @@
 // Runs body(task, worker) for task in [0, tasks) on at most `threads` threads, the caller included.
 // A small job uses workers that are still alert after another one; it wakes them only where small jobs come in close
-// succession.
+// succession. Where the system gives fewer threads, fewer work. What a task throws, the caller throws.
 #pragma once
 #include <cstdint>
 #include <type_traits>

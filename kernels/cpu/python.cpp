@@ -1,7 +1,8 @@
 // Python's way to the kernels that short inputs call most: arguments checked, results made and the kernel called in one
 // step. Packing arguments in Python and calling through ctypes takes some ten microseconds, more than the best labels
 // of 32 sentences. Whatever is not plain (subclasses, other devices, layouts that want a copy, wrong shapes) is declined
-// with None or False, and structlearn/ops takes the long way, which copies or raises.
+// with None or False, and structlearn/ops takes the long way, which copies or raises; so is a call that a kernel could not
+// finish for want of memory.
 //
 // Built twice: as structlearn._native for every Python and torch, and with SL_TORCH as structlearn._native_torch for the
 // release of torch that is there, which takes a third of the time that a call costs besides its kernel.
@@ -18,9 +19,12 @@
 
 #include <dlfcn.h>
 
+#include <cassert>
 #include <string>
 
+#include "calls.h"
 #include "chain.h"
+#include "hang.h"
 #include "span_tree.h"
 
 namespace sl {
@@ -28,30 +32,37 @@ namespace {
 
 Tensors tensors;
 
-// A kernel in its two precisions. Only one that takes long enough for another thread to profit gives up the GIL.
+// A kernel in its two precisions, which takes so many addresses: a description of its inputs, then its results. Only one
+// that takes long enough for another thread to profit gives up the GIL.
 struct Kernel {
   const char* name;
-  void *f32 = nullptr, *f64 = nullptr;
+  int words;
+  void *entry = nullptr, *f32 = nullptr, *f64 = nullptr;
 
   bool load(void* library) {
+    const auto find_entry = reinterpret_cast<decltype(&sl_entry)>(dlsym(library, "sl_entry"));
+    if (!find_entry) return false;
+    entry = find_entry(words, /*for_python=*/0);
     f32 = dlsym(library, (std::string(name) + "_f32").c_str());
     f64 = dlsym(library, (std::string(name) + "_f64").c_str());
     return f32 && f64;
   }
-  // Kernels take a description of their inputs and pointers to their results. `cells`: some ten take a nanosecond.
+  // `cells`: some ten take a nanosecond.
   template <class... Pointers>
   int64_t operator()(Type type, int64_t cells, const void* args, Pointers... results) const {
-    const auto function = reinterpret_cast<int64_t (*)(const void*, Pointers...)>(type == kFloat32 ? f32 : f64);
+    assert(sizeof...(results) + 1 == size_t(words));
+    const auto function = reinterpret_cast<int64_t (*)(void*, const void*, Pointers...)>(entry);
+    void* kernel = type == kFloat32 ? f32 : f64;
     constexpr int64_t kShort = 100000;
-    if (cells < kShort) return function(args, results...);
+    if (cells < kShort) return function(kernel, args, results...);
     PyThreadState* state = PyEval_SaveThread();
-    const int64_t result = function(args, results...);
-    PyEval_RestoreThread(state);
+    const int64_t result = function(kernel, args, results...);
+    or_hang([&] { PyEval_RestoreThread(state); });
     return result;
   }
 };
-Kernel best_labels{"sl_chain_viterbi"}, chain_log_z{"sl_chain_value_and_gradient"};
-Kernel best_trees{"sl_span_tree_best"}, tree_log_z{"sl_span_tree_value_and_gradient"};
+Kernel best_labels{"sl_chain_viterbi", 3}, chain_log_z{"sl_chain_value_and_gradient", 6};
+Kernel best_trees{"sl_span_tree_best", 3}, tree_log_z{"sl_span_tree_value_and_gradient", 3};
 constexpr void* kNoScores = nullptr;
 
 // open(handle of the kernels' library, what Tensors::open takes)
@@ -60,7 +71,7 @@ PyObject* open(PyObject*, PyObject* const* args, Py_ssize_t count) {
   void* library = PyLong_AsVoidPtr(args[0]);
   if (PyErr_Occurred() || !tensors.open(args + 1)) return nullptr;
   for (Kernel* kernel : {&best_labels, &chain_log_z, &best_trees, &tree_log_z})
-    if (!kernel->load(library)) return PyErr_Format(PyExc_ImportError, "no %s in the library of kernels", kernel->name);
+    if (!kernel->load(library)) return PyErr_Format(PyExc_ImportError, "the library of kernels was built from other sources: no %s", kernel->name);
   Py_IncRef(Py_None);
   return Py_None;
 }
@@ -212,23 +223,25 @@ PyObject* chain_value_and_gradient(PyObject*, PyObject* const* objects, Py_ssize
   void* start = args.start ? results.add(type, {C}) : results.absent();
   void* end = args.end ? results.add(type, {C}) : results.absent();
   if (results.failed()) return nullptr;
-  chain_log_z(type, cells(args), &args, log_z, unary, transition, start, end);
-  return results.tuple();
+  return chain_log_z(type, cells(args), &args, log_z, unary, transition, start, end) ? decline() : results.tuple();
 }
 
 #ifdef SL_TORCH
 // log Z of a structure as a function of objects[0..inputs), None where the kernel or torch's graph wants another way;
-// objects[inputs] is the Python function for other gradients. `fill(log_z, gradient)` calls the kernel.
+// objects[inputs] is the Python function for other gradients. `fill(log_z, gradient)` calls the kernel: 0 if all is well.
 template <class F>
 PyObject* recorded(Type type, int64_t B, PyObject* const* objects, int inputs, F&& fill) {
   HANDLE_TH_ERRORS
-  if (!tensors.recording(objects, inputs)) return decline();
-  void* values;
-  const at::Tensor log_z = tensors.make_tensor(type, {B}, &values);
-  std::vector<at::Tensor> gradient(inputs);
-  fill(values, gradient);
-  if (!attach(log_z, std::move(gradient), objects[inputs], unpack(objects, inputs))) return decline();
-  return THPVariable_Wrap(log_z);
+  try {
+    if (!tensors.recording(objects, inputs)) return decline();
+    void* values;
+    const at::Tensor log_z = tensors.make_tensor(type, {B}, &values);
+    std::vector<at::Tensor> gradient(inputs);
+    if (fill(values, gradient) || !attach(log_z, std::move(gradient), objects[inputs], unpack(objects, inputs))) return decline();
+    return THPVariable_Wrap(log_z);
+  } catch (const NoMemory& error) {
+    return error.raise();
+  }
   END_HANDLE_TH_ERRORS
 }
 
@@ -243,7 +256,7 @@ PyObject* chain_log_partition(PyObject*, PyObject* const* objects, Py_ssize_t co
     gradient[1] = args.shared ? tensors.make_tensor(type, {C, C}, &transition) : tensors.make_tensor(type, {B, N > 1 ? N - 1 : 0, C, C}, &transition);
     if (args.start) gradient[2] = tensors.make_tensor(type, {C}, &start);
     if (args.end) gradient[3] = tensors.make_tensor(type, {C}, &end);
-    chain_log_z(type, cells(args), &args, log_z, unary, transition, start, end);
+    return chain_log_z(type, cells(args), &args, log_z, unary, transition, start, end);
   });
 }
 
@@ -254,7 +267,7 @@ PyObject* span_tree_log_partition(PyObject*, PyObject* const* objects, Py_ssize_
   return recorded(type, args.B, objects, 2, [&](void* log_z, std::vector<at::Tensor>& gradient) {
     void* spans;
     gradient[0] = tensors.make_tensor(type, {args.B, args.N, args.N, args.L}, &spans);
-    tree_log_z(type, cells(args), &args, log_z, spans);
+    return tree_log_z(type, cells(args), &args, log_z, spans);
   });
 }
 #endif
@@ -283,8 +296,7 @@ PyObject* span_tree_value_and_gradient(PyObject*, PyObject* const* objects, Py_s
   void* log_z = results.add(type, {args.B});
   void* spans = results.add(type, {args.B, args.N, args.N, args.L});
   if (results.failed()) return nullptr;
-  tree_log_z(type, cells(args), &args, log_z, spans);
-  return results.tuple();
+  return tree_log_z(type, cells(args), &args, log_z, spans) ? decline() : results.tuple();
 }
 
 template <class F>

@@ -4,8 +4,12 @@
 // Blocking over R sequences loads each vector of E once for R uses; kRows x kPanel accumulators,
 // kPanel vectors of E and one broadcast fit the register file (32 registers with AVX-512, 16 below).
 #pragma once
+#include <pthread.h>
+
 #include <algorithm>
+#include <limits>
 #include <memory>
+#include <new>
 #include <type_traits>
 #include <vector>
 
@@ -54,33 +58,65 @@ struct RawBuffer {
   int64_t capacity = 0;
   T* data = nullptr;
   void resize(int64_t n) {
+    if (n < 0) throw std::bad_array_new_length();  // a size beyond 64 bits
     if (n <= capacity) return;
-    store.reset();
+    store.reset(), data = nullptr, capacity = 0;
     store.reset(new T[n + kBytes / sizeof(T)]);
     capacity = n;
     data = reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(store.get()) + kBytes - 1) / kBytes * kBytes);
   }
 };
 
+// The buffers that a thread keeps from call to call. Not thread_local: the C library ends the process where memory for
+// a thread's first use of such a variable runs out.
+class ThreadsBuffers {
+ public:
+  static constexpr int kCount = 24;
+  RawBuffer<char> buffers[kCount];
+
+  // Of this thread; null if it has none yet.
+  static ThreadsBuffers* find() { return static_cast<ThreadsBuffers*>(pthread_getspecific(key())); }
+  static ThreadsBuffers& get() {
+    if (ThreadsBuffers* found = find()) return *found;
+    auto made = std::make_unique<ThreadsBuffers>();
+    if (pthread_setspecific(key(), made.get()) != 0) throw std::bad_alloc();
+    return *made.release();
+  }
+
+ private:
+  static pthread_key_t key() {
+    static const pthread_key_t made = [] {
+      pthread_key_t key;
+      if (pthread_key_create(&key, [](void* kept) { delete static_cast<ThreadsBuffers*>(kept); }) != 0) throw std::bad_alloc();
+      return key;
+    }();
+    return made;
+  }
+};
+
 // A RawBuffer that a thread keeps from call to call up to a size, since giving memory back and having the
-// system clear it again takes a third of the time of a call of a millisecond.
+// system clear it again takes a third of the time of a call of a millisecond. Those of one `which` and of numbers of
+// one size and kind are the same memory.
 template <class T, int which>
 class KeptBuffer {
  public:
+  KeptBuffer() : buffer_(ThreadsBuffers::get().buffers[kPlace]) {}
   ~KeptBuffer() {
-    if (buffer().capacity * int64_t(sizeof(T)) > kMostBytes) buffer() = RawBuffer<T>();
+    if (buffer_.capacity > kMostBytes) buffer_ = RawBuffer<char>();
   }
+  KeptBuffer(const KeptBuffer&) = delete;
   T* resize(int64_t n) {
-    buffer().resize(n);
-    return buffer().data;
+    if (n < 0 || n > std::numeric_limits<int64_t>::max() / int64_t(2 * sizeof(T))) throw std::bad_array_new_length();
+    buffer_.resize(n * int64_t(sizeof(T)));
+    return reinterpret_cast<T*>(buffer_.data);
   }
 
  private:
   static constexpr int64_t kMostBytes = 4 << 20;
-  static RawBuffer<T>& buffer() {
-    static thread_local RawBuffer<T> kept;
-    return kept;
-  }
+  static constexpr int kSize = sizeof(T) == 8 ? 3 : sizeof(T) == 4 ? 2 : sizeof(T) == 2 ? 1 : 0;
+  static constexpr int kPlace = (2 * kSize + std::is_floating_point_v<T>) * 3 + which;
+  static_assert(which >= 0 && which < 3 && kPlace < ThreadsBuffers::kCount);
+  RawBuffer<char>& buffer_;
 };
 
 // Of a matrix with `cols` columns, how many rows share a vector in the columns past the last whole vector: 4 if those

@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <cstring>
 #include <initializer_list>
+#include <new>
 
 #include "block.h"
 
@@ -27,6 +28,12 @@ struct View {
   T* begin() const { return static_cast<T*>(data); }
 };
 
+struct NoMemory : std::bad_alloc {
+  size_t bytes;
+  explicit NoMemory(size_t wanted) : bytes(wanted) {}
+  PyObject* raise() const { return PyErr_Format(PyExc_MemoryError, kNoMemoryForResult, bytes); }
+};
+
 class Memory final : public c10::Allocator {
   struct Nothing {};
   using Entries = Block<Nothing>;
@@ -34,7 +41,7 @@ class Memory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     Entries* block = Entries::take(bytes);
-    TORCH_CHECK(block, "no memory for a result of ", bytes, " bytes");
+    if (!block) throw NoMemory{bytes};
     return {block->entries(), block, &Entries::give_back, c10::kCPU};
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
@@ -71,8 +78,8 @@ class Tensors {
   PyObject* make(Type type, std::initializer_list<int64_t> shape, void** data) {
     try {
       return THPVariable_Wrap(make_tensor(type, shape, data));
-    } catch (const std::exception& error) {
-      return PyErr_Format(PyExc_MemoryError, "%s", error.what());
+    } catch (const NoMemory& error) {
+      return error.raise();
     }
   }
 

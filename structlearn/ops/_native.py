@@ -36,11 +36,12 @@ def _for_this_torch() -> tuple[Any, str | None]:
         return _Absent(), str(library)
     try:
         from structlearn import _native_torch  # type: ignore[attr-defined]
+
+        if here != _native_torch.TORCH_VERSION:
+            return _Absent(), f"built for torch {_native_torch.TORCH_VERSION}, this is {here}; {remedy}"
+        _native_torch.open(library._handle)
     except ImportError as error:
         return _Absent(), f"{error}; {remedy} where torch is installed"
-    if here != _native_torch.TORCH_VERSION:
-        return _Absent(), f"built for torch {_native_torch.TORCH_VERSION}, this is {here}; {remedy}"
-    _native_torch.open(library._handle)
     return _native_torch, None
 
 
