@@ -13,6 +13,7 @@
 #include <utility>
 #include <vector>
 
+#include "block.h"
 #include "hang.h"
 
 namespace sl {
@@ -145,19 +146,23 @@ bool attach(const at::Tensor& log_z, variable_list gradient, PyObject* again, co
 
 PyObject* attach_from_python(PyObject*, PyObject* const* args, Py_ssize_t count) {
   HANDLE_TH_ERRORS
-  if (count != 5) return PyErr_Format(PyExc_TypeError, "attach takes 5 arguments, got %zd", count);
-  PyObject *gradient = args[1], *tensors = args[3], *options = args[4];
-  const Py_ssize_t inputs = PyTuple_Size(tensors), settings = PyTuple_Size(options);
-  if (inputs < 0 || settings < 0) return nullptr;
-  if (PyTuple_Size(gradient) != inputs) return PyErr_Format(PyExc_ValueError, "%zd gradients for %zd tensors", PyTuple_Size(gradient), inputs);
-  const auto list = [&](PyObject* tuple) { return unpack(reinterpret_cast<PyTupleObject*>(tuple)->ob_item, inputs); };
-  std::vector<int64_t> settings_given;
-  for (Py_ssize_t i = 0; i < settings; ++i) {
-    settings_given.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(options, i)));
-    if (PyErr_Occurred()) return nullptr;
+  try {
+    if (count != 5) return PyErr_Format(PyExc_TypeError, "attach takes 5 arguments, got %zd", count);
+    PyObject *gradient = args[1], *tensors = args[3], *options = args[4];
+    const Py_ssize_t inputs = PyTuple_Size(tensors), settings = PyTuple_Size(options);
+    if (inputs < 0 || settings < 0) return nullptr;
+    if (PyTuple_Size(gradient) != inputs) return PyErr_Format(PyExc_ValueError, "%zd gradients for %zd tensors", PyTuple_Size(gradient), inputs);
+    const auto list = [&](PyObject* tuple) { return unpack(reinterpret_cast<PyTupleObject*>(tuple)->ob_item, inputs); };
+    std::vector<int64_t> settings_given;
+    for (Py_ssize_t i = 0; i < settings; ++i) {
+      settings_given.push_back(PyLong_AsLongLong(PyTuple_GET_ITEM(options, i)));
+      if (PyErr_Occurred()) return nullptr;
+    }
+    if (!attach(THPVariable_Unpack(args[0]), list(gradient), args[2], list(tensors), std::move(settings_given))) Py_RETURN_NONE;
+    return Py_NewRef(args[0]);
+  } catch (const std::bad_alloc&) {
+    return PyErr_Format(PyExc_MemoryError, kNoMemoryForResult);
   }
-  if (!attach(THPVariable_Unpack(args[0]), list(gradient), args[2], list(tensors), std::move(settings_given))) Py_RETURN_NONE;
-  return Py_NewRef(args[0]);
   END_HANDLE_TH_ERRORS
 }
 

@@ -7,7 +7,7 @@
 
 namespace sl {
 
-constexpr char kNoMemoryForResult[] = "result of a kernel: expected %zu bytes of memory, got none; free some, or give fewer or shorter inputs at a time";
+constexpr char kNoMemoryForResult[] = "result of a kernel: expected memory for it, got none; free some, or give fewer or shorter inputs at a time";
 
 template <class Head>
 struct Block {

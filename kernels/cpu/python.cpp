@@ -239,8 +239,8 @@ PyObject* recorded(Type type, int64_t B, PyObject* const* objects, int inputs, F
     std::vector<at::Tensor> gradient(inputs);
     if (fill(values, gradient) || !attach(log_z, std::move(gradient), objects[inputs], unpack(objects, inputs))) return decline();
     return THPVariable_Wrap(log_z);
-  } catch (const NoMemory& error) {
-    return error.raise();
+  } catch (const std::bad_alloc&) {
+    return PyErr_Format(PyExc_MemoryError, kNoMemoryForResult);
   }
   END_HANDLE_TH_ERRORS
 }

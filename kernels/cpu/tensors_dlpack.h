@@ -96,7 +96,7 @@ class Tensors {
     size_t bytes = type.bits / 8;
     for (const int64_t size : shape) bytes *= size_t(size);
     Described* block = Described::take(bytes);
-    if (!block) return PyErr_Format(PyExc_MemoryError, kNoMemoryForResult, bytes);
+    if (!block) return PyErr_Format(PyExc_MemoryError, kNoMemoryForResult);
     Description& head = block->head;
     head.managed = {1, 0, block, [](DLManaged* m) { Described::give_back(m->owner); }, 0, {}};
     *data = block->entries();

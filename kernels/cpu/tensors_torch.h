@@ -28,12 +28,6 @@ struct View {
   T* begin() const { return static_cast<T*>(data); }
 };
 
-struct NoMemory : std::bad_alloc {
-  size_t bytes;
-  explicit NoMemory(size_t wanted) : bytes(wanted) {}
-  PyObject* raise() const { return PyErr_Format(PyExc_MemoryError, kNoMemoryForResult, bytes); }
-};
-
 class Memory final : public c10::Allocator {
   struct Nothing {};
   using Entries = Block<Nothing>;
@@ -41,7 +35,7 @@ class Memory final : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
     Entries* block = Entries::take(bytes);
-    if (!block) throw NoMemory{bytes};
+    if (!block) throw std::bad_alloc();
     return {block->entries(), block, &Entries::give_back, c10::kCPU};
   }
   void copy_data(void* to, const void* from, size_t bytes) const override { std::memcpy(to, from, bytes); }
@@ -78,8 +72,8 @@ class Tensors {
   PyObject* make(Type type, std::initializer_list<int64_t> shape, void** data) {
     try {
       return THPVariable_Wrap(make_tensor(type, shape, data));
-    } catch (const NoMemory& error) {
-      return error.raise();
+    } catch (const std::bad_alloc&) {
+      return PyErr_Format(PyExc_MemoryError, kNoMemoryForResult);
     }
   }
 
