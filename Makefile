@@ -1,12 +1,13 @@
 # Two commands from a fresh clone: `make demo` and `make test`. Each makes .venv and installs what it needs, once.
 PYTHON ?= $(shell command -v python3.11 || command -v python3)
 VENV ?= .venv
+SECONDS_EACH ?= 600
 RUN := $(VENV)/bin
 PIP = $(RUN)/python -m pip install -qq --no-compile --disable-pip-version-check
 KERNELS := $(wildcard kernels/cpu/*)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test lint bench notebooks docs clean
+.PHONY: help demo test lint bench sanitize notebooks docs clean
 # Stamps are kept: installed-X says that the extra X is installed.
 .SECONDARY:
 
@@ -26,6 +27,9 @@ lint: $(VENV)/installed-dev ## ruff (lint and format) and mypy
 
 bench: $(VENV)/installed-bench ## measure the chain beside its peers; ARGS=--help shows the options
 	$(RUN)/python -m benchmarks.chain $(ARGS)
+
+sanitize: $(VENV)/installed-dev ## the kernels under AddressSanitizer, UBSan and ThreadSanitizer; SECONDS_EACH=600 of random calls
+	PYTHON=$(abspath $(RUN)/python) .ci/sanitize $(SECONDS_EACH)
 
 notebooks: $(VENV)/installed-dev ## run the notebooks and store what they print and draw; ARGS=laso runs one
 	$(RUN)/python notebooks/run.py $(ARGS)

@@ -111,7 +111,8 @@ class Instances:
 
     def _search(self) -> Call:
         b, n, c = self.length(1, 5), self.length(1, 9), self.integer(1, 6)
-        args = self.scores(b, n, c), self.scores(c, c), None, None, None
+        scores = [torch.randn(shape, dtype=self.dtype, generator=self._draw) for shape in ((b, n, c), (c, c))]
+        args = *scores, None, None, None  # the losses let no gold pass that is forbidden
         gold = torch.randint(0, c, (b, n), generator=self._draw)
         levels = torch.linspace(0, 1, n + 1, dtype=self.dtype).expand(b, n + 1)
         score = sl.LinearChain(*args[:2]).score(gold)
@@ -124,7 +125,10 @@ class Instances:
             return Tree("ST"[self.integer(0, 1)], [tree(depth - 1) for _ in range(self.integer(1, 3))])
 
         trees = [tree(5) for _ in range(self.length(2, 5))]
-        return lambda: [torch.as_tensor(TreeKernel(0.5)(trees, trees)), torch.as_tensor(TreeKernel(0.5)(trees, trees[:2]))]
+        return lambda: [
+            torch.as_tensor(TreeKernel(0.5)(trees, trees)),
+            torch.as_tensor(TreeKernel(0.5)(trees, trees[:2])),
+        ]
 
 
 def queries(given: dict[str, Tensor], make: Callable[..., Any], seed: int) -> dict[str, Call]:
@@ -194,4 +198,6 @@ def outcome(call: Call) -> list[Tensor] | str:
 def equal(a: list[Tensor] | str, b: list[Tensor] | str) -> bool:
     if isinstance(a, str) or isinstance(b, str):
         return a == b
-    return len(a) == len(b) and all(torch.allclose(x, y, rtol=1e-4, atol=1e-4, equal_nan=True) for x, y in zip(a, b, strict=True))
+    return len(a) == len(b) and all(
+        torch.allclose(x, y, rtol=1e-4, atol=1e-4, equal_nan=True) for x, y in zip(a, b, strict=True)
+    )

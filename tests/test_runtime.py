@@ -108,6 +108,74 @@ def test_data_loader_workers(start: str) -> None:
     assert equal(answers(), answers())
 
 
+@pytest.fixture(scope="session")
+def faults(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The library that makes the kernels' allocations and threads fail."""
+    library = tmp_path_factory.mktemp("faults") / "failing_memory.so"
+    source = Path(__file__).with_name("failing_memory.cpp")
+    subprocess.run(["c++", "-O1", "-shared", "-fPIC", "-o", library, source, "-ldl"], check=True, timeout=120)
+    return str(library)
+
+
+@pytest.mark.parametrize("what", ["memory", "threads 1", "threads 2", "limit"])
+def test_nothing_that_runs_out_ends_the_process(what: str, faults: str) -> None:
+    """An exception or the right answer, and right answers afterwards."""
+    program = str(Path(__file__).with_name("faults_program.py"))
+    env = os.environ | ({"LD_PRELOAD": faults} if what != "limit" else {})
+    done = subprocess.run(
+        [sys.executable, program, faults if what != "limit" else "", *what.split()],
+        env=env, capture_output=True, text=True, check=False, timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-2000:]
+    if what != "limit":
+        assert json.loads(done.stdout)["failed"] > 0
+
+
+LEFT = """
+import threading, time, torch
+import structlearn as sl
+torch.set_num_threads(2)
+def work(record):
+    unary, spans = (torch.randn(s, requires_grad=record) for s in ((32, 50, 10), (16, 20, 20, 5)))
+    segments, match = (torch.randn(s, requires_grad=record) for s in ((8, 30, 5, 10), (4, 40, 40)))
+    transition, gap = torch.zeros(10, 10), torch.zeros(4)
+    while True:
+        for s in (sl.LinearChain(unary, transition), sl.SpanTree(spans), sl.SemiMarkov(segments, transition),
+                  sl.Alignment(match, gap=gap)):
+            value = s.log_partition().sum()
+            if record:
+                value.backward()
+            s.argmax()
+            s.topk(2)
+for i in range(4):
+    threading.Thread(target=work, args=(i % 2 == 0,), daemon=True).start()
+time.sleep(0.3)
+print(0)
+"""
+
+
+def test_the_interpreter_is_left_while_threads_are_inside_kernels() -> None:
+    for _ in range(4):
+        assert in_a_process(LEFT) == 0
+
+
+def test_an_older_build_says_what_to_do(tmp_path: Path) -> None:
+    source, library = tmp_path / "old.c", tmp_path / "_kernels_base.so"
+    source.write_text("int sl_within(void) { return 1; }")
+    subprocess.run(["cc", "-shared", "-fPIC", "-o", library, source], check=True, timeout=60)
+    code = f"""
+import json
+from tests.fuzz_kernels import use_build
+use_build({str(tmp_path)!r})
+import structlearn as sl
+print(json.dumps([sl.ops.backends(), sl.ops._library.load_error()]))
+"""
+    names, words = in_a_process(code.replace("tests.fuzz_kernels", "fuzz_kernels"), STRUCTLEARN_ISA="base")
+    assert "cpu" not in names
+    assert "make" in words
+    assert "pip install ." in words
+
+
 def in_a_process(code: str, **environment: str) -> Any:
     path = os.pathsep.join([str(Path(__file__).parent), os.environ.get("PYTHONPATH", "")])
     env = os.environ | {"PYTHONPATH": path} | environment

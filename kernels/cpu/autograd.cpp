@@ -9,6 +9,7 @@
 #include <torch/csrc/autograd/saved_variable.h>
 
 #include <algorithm>
+#include <new>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -79,7 +80,17 @@ class LogPartition final : public torch::autograd::Node {
   }
 
   variable_list apply(variable_list&& grads) override {
-    const at::Tensor& grad = grads[0];
+    try {
+      return answer(grads[0]);
+    } catch (const std::bad_alloc&) {
+      const Gil gil;
+      PyErr_SetString(PyExc_MemoryError, kNoMemoryForResult);
+      Owned::throw_error();
+    }
+  }
+
+ private:
+  variable_list answer(const at::Tensor& grad) {
     if (!grad.defined()) return variable_list(tensors.size());
     variable_list found, given;
     {
@@ -97,7 +108,6 @@ class LogPartition final : public torch::autograd::Node {
     return ask_again(grad, given);
   }
 
- private:
   variable_list ask_again(const at::Tensor& grad, const variable_list& given) const {
     const Gil gil;
     const Owned args(PyTuple_New(Py_ssize_t(1 + given.size() + options.size())));
