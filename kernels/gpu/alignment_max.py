@@ -14,6 +14,8 @@ batch.
 import triton
 import triton.language as tl
 
+from .common import load_score
+
 
 @triton.jit
 def pick(b_value, b_code, b_other, code):
@@ -25,7 +27,7 @@ def pick(b_value, b_code, b_other, code):
 @triton.jit
 def gap_scores(scores, stride, o_at, m_at, m_free, SEMIGLOBAL: tl.constexpr):
     """Gap scores of the positions o_at; 0 where a semiglobal end is free."""
-    b_score = tl.load(scores + o_at * stride, mask=m_at, other=float("-inf"))
+    b_score = load_score(scores + o_at * stride, m_at)
     if SEMIGLOBAL:
         b_score = tl.where(m_at & m_free, 0.0, b_score)
     return b_score
@@ -107,7 +109,7 @@ def best_kernel(
             b_M, b_code = pick(b_M, b_code, tl.load(p_2 + width + o - 1, mask=m_both, other=NEG_INF), 1)
             b_M, b_code = pick(b_M, b_code, tl.load(p_2 + 2 * width + o - 1, mask=m_both, other=NEG_INF), 2)
             o_cell = (o - 1).to(tl.int64) * stride_mn + o_j - 1
-            b_M = b_M + tl.load(p_match + o_cell, mask=m_both, other=NEG_INF)
+            b_M = b_M + load_score(p_match + o_cell, m_both)
 
             b_X = tl.load(p_1 + o - 1, mask=m_up, other=NEG_INF)
             b_same = tl.load(p_1 + width + o - 1, mask=m_up, other=NEG_INF)

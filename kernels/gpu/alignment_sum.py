@@ -11,6 +11,7 @@ import triton
 import triton.language as tl
 
 from .alignment_max import gap_scores
+from .common import load_score, probability
 
 
 @triton.jit
@@ -80,7 +81,7 @@ def forward_kernel(
             if LOCAL:
                 b_M = log_add(b_M, tl.where(m_both, 0.0, NEG_INF).to(b_M.dtype))
             o_cell = (o - 1).to(tl.int64) * stride_mn + o_j - 1
-            b_M = b_M + tl.load(p_match + o_cell, mask=m_both, other=NEG_INF)
+            b_M = b_M + load_score(p_match + o_cell, m_both)
             if not LOCAL:
                 b_M = tl.where((o == 0) & (o_j == 0), 0.0, b_M)
 
@@ -195,7 +196,7 @@ def backward_kernel(
             m_both = m_down & (o_j < b_m)
 
             o_cell = o.to(tl.int64) * stride_mn + o_j
-            b_next = tl.load(p_match + o_cell, mask=m_both, other=NEG_INF)
+            b_next = load_score(p_match + o_cell, m_both)
             b_next = b_next + tl.load(p_2 + o + 1, mask=m_both, other=NEG_INF)
             if not LOCAL:
                 b_next = tl.where(m_in & (o == b_n) & (o_j == b_m), 0.0, b_next)
@@ -225,7 +226,7 @@ def backward_kernel(
             # Parts into this node; masked lanes hold -inf, whose exponential is 0.
             o_here, o_1 = i_d * (N + 1) + o, (i_d - 1) * (N + 1) + o
             m_up, m_left = m_in & (o >= 1), m_in & (o_j >= 1)
-            b_p = tl.exp(tl.load(p_M + o_here, mask=m_up & m_left, other=NEG_INF) + b_M - b_z) * b_grad
+            b_p = probability(tl.load(p_M + o_here, mask=m_up & m_left, other=NEG_INF) + b_M - b_z) * b_grad
             o_out = (i_b * N + o - 1) * M + o_j - 1
             tl.store(d_match + o_out, b_p, mask=m_up & m_left)
 
@@ -240,8 +241,8 @@ def backward_kernel(
             m_paid = m_up
             if SEMIGLOBAL:
                 m_paid = m_up & (o_j != 0) & (o_j != b_m)
-            b_opened = tl.exp(b_above + b_open + b_X - b_z) * b_grad
-            b_extended = tl.exp(b_same + b_gap + b_X - b_z) * b_grad
+            b_opened = probability(b_above + b_open + b_X - b_z) * b_grad
+            b_extended = probability(b_same + b_gap + b_X - b_z) * b_grad
             o_x = i_b * N + o - 1
             if open_x is None:
                 b_extended = b_extended + b_opened
@@ -260,8 +261,8 @@ def backward_kernel(
             m_paid = m_left
             if SEMIGLOBAL:
                 m_paid = m_left & (o != 0) & (o != b_n)
-            b_opened = tl.exp(b_before + b_open + b_Y - b_z) * b_grad
-            b_extended = tl.exp(b_same + b_gap + b_Y - b_z) * b_grad
+            b_opened = probability(b_before + b_open + b_Y - b_z) * b_grad
+            b_extended = probability(b_same + b_gap + b_Y - b_z) * b_grad
             o_y = i_b * M + o_j - 1
             if open_y is None:
                 b_extended = b_extended + b_opened

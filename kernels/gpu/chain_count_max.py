@@ -19,7 +19,7 @@ L1 while one A_t fits there, else from L2; for small tables, the dependent steps
 import triton
 import triton.language as tl
 
-from .chain_common import finite, within
+from .common import finite, load_score, within
 
 
 @triton.jit
@@ -73,7 +73,7 @@ def before(
                 m_old = m_old & (tl.load(p_next + o_cell, mask=m_row, other=-1) == b_state)
         b_score = tl.load(p_chart + o_old, mask=m_old, other=float("-inf"))
         if p_into is not None:
-            b_score += tl.load(p_into + o_p * stride_into, mask=m_row, other=float("-inf"))
+            b_score += load_score(p_into + o_p * stride_into, m_row)
         b_value, b_index = tl.max(b_score, axis=0, return_indices=True)
         b_row = tl.where(b_value > b_best, b_index + i_r, b_row)
         b_best = tl.maximum(b_value, b_best)
@@ -135,9 +135,9 @@ def count_kernel(
     for i_r in range(0, b_rows, BLOCK_R):
         o_row = i_r + o_r
         m_r = o_row < R
-        b_first = tl.load(p_unary + o_row // Q, mask=m_r, other=NEG_INF)
+        b_first = load_score(p_unary + o_row // Q, m_r)
         if start is not None:
-            b_first = tl.load(start + o_row // Q, mask=m_r, other=NEG_INF) + b_first
+            b_first = load_score(start + o_row // Q, m_r) + b_first
         b_shift = tl.zeros([BLOCK_R], tl.int32)
         if unary_step is not None:
             b_shift = increments(unary_step + i_b * N * C + o_row // Q, m_r, S)
@@ -159,7 +159,7 @@ def count_kernel(
         for i_r in range(0, R, BLOCK_R):
             o_row = i_r + o_r
             m_r = o_row < R
-            b_unary = tl.load(p_unary + i_t * stride_un + o_row // Q, mask=m_r, other=NEG_INF)
+            b_unary = load_score(p_unary + i_t * stride_un + o_row // Q, m_r)
             b_shift = tl.zeros([BLOCK_R], tl.int32)
             if unary_step is not None:
                 b_shift = increments(unary_step + (i_b * N + i_t) * C + o_row // Q, m_r, S)
@@ -169,7 +169,7 @@ def count_kernel(
                 for i_old in tl.range(0, R, loop_unroll_factor=UNROLL):
                     i_p = tl.cast(i_old // Q, tl.int64)
                     p_row = p_old + tl.cast(i_old, tl.int64) * S
-                    b_into = tl.load(p_matrix + i_p * C + o_row // Q, mask=m_r, other=NEG_INF)
+                    b_into = load_score(p_matrix + i_p * C + o_row // Q, m_r)
                     if following is None:
                         b_row = tl.load(p_row + o_g, mask=o_g < S, other=NEG_INF)[None, :]
                     else:
@@ -201,7 +201,7 @@ def count_kernel(
                 m_old = m_old & (b_shift[:, None] <= o_g[None, :])
             b_score = tl.load(p_end + o_old, mask=m_old, other=NEG_INF)
             if end is not None:
-                b_score += tl.load(end + o_row // Q, mask=m_r, other=NEG_INF)[:, None]
+                b_score += load_score(end + o_row // Q, m_r)[:, None]
             b_table = tl.maximum(tl.max(b_score, axis=0), b_table)
         tl.store(table + i_b * S + o_g, b_table, mask=m_g)
         b_offset = tl.load(offset + i_b * S + o_g, mask=m_g, other=NEG_INF)

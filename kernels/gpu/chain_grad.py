@@ -17,7 +17,7 @@ dependent steps, a bounded number of partial sums, no atomics, so the result is 
 import triton
 import triton.language as tl
 
-from .chain_common import finite, within
+from .common import finite, load_score, probability, within
 
 
 @triton.jit
@@ -28,10 +28,10 @@ def last_gradient(p_message, p_unary, end, o_c, C, b_len, b_log_z, b_grad):
     """
     NEG_INF: tl.constexpr = float("-inf")
     m_c = within(o_c, C, b_len > 0)
-    b_alpha = tl.load(p_message, mask=m_c, other=NEG_INF) + tl.load(p_unary, mask=m_c, other=NEG_INF)
+    b_alpha = tl.load(p_message, mask=m_c, other=NEG_INF) + load_score(p_unary, m_c)
     b_alpha -= finite(tl.max(b_alpha, axis=0))  # as in the forward pass, so that end meets the same numbers
     if end is not None:
-        b_alpha += tl.load(end + o_c, mask=m_c, other=NEG_INF)
+        b_alpha += load_score(end + o_c, m_c)
     b_weight = tl.exp(b_alpha - finite(tl.max(b_alpha, axis=0)))
     m_feasible = (b_log_z != NEG_INF) & (b_len > 0)
     return b_weight * tl.where(m_feasible, b_grad / tl.where(m_feasible, tl.sum(b_weight, axis=0), 1.0), 0.0)
@@ -75,12 +75,12 @@ def backward_kernel(
     tl.store(p_grad + i_last * C + o_p, b_grad, mask=m_last)
     b_message = tl.load(p_row, mask=m_last, other=NEG_INF)
     if BLOCK_P >= BLOCK_C:
-        b_transposed = tl.load(transposed + o_tile, mask=(o_c[:, None] < C) & m_p[None, :], other=NEG_INF)
+        b_transposed = load_score(transposed + o_tile, (o_c[:, None] < C) & m_p[None, :])
 
     # Rows of the next step are fetched one step early, off the path of the recurrence.
     m_more = within(o_p, C, b_len > 1)
     b_prev = tl.load(p_row - C, mask=m_more, other=NEG_INF)
-    b_unary = tl.load(p_unary + (i_last - 1) * stride_un, mask=m_more, other=NEG_INF)
+    b_unary = load_score(p_unary + (i_last - 1) * stride_un, m_more)
     for i_step in range(1, b_len):
         i_t = b_len - i_step
         b_alpha = b_prev + b_unary
@@ -89,7 +89,7 @@ def backward_kernel(
         b_alpha -= b_shift
         if BLOCK_P >= BLOCK_C:
             b_x = b_alpha[None, :] + b_transposed - finite(b_message)[:, None]
-            b_grad = tl.sum(tl.exp(b_x) * b_grad[:, None], axis=0)
+            b_grad = tl.sum(probability(b_x) * b_grad[:, None], axis=0)
         else:
             tl.debug_barrier()  # orders the stores of the previous gradient before these loads
             b_grad = tl.zeros([BLOCK_C], b_alpha.dtype)
@@ -98,14 +98,14 @@ def backward_kernel(
                 b_row = tl.load(p_message + i_t * C + i_c + o_c, mask=m_c, other=NEG_INF)
                 b_row_grad = tl.load(p_grad + i_t * C + i_c + o_c, mask=m_c, other=0.0)
                 p_tile = transposed + tl.cast(i_c, tl.int64) * C
-                b_tile = tl.load(p_tile + o_tile, mask=m_c[:, None] & m_p[None, :], other=NEG_INF)
+                b_tile = load_score(p_tile + o_tile, m_c[:, None] & m_p[None, :])
                 b_x = b_alpha[None, :] + b_tile - finite(b_row)[:, None]
-                b_grad += tl.sum(tl.exp(b_x) * b_row_grad[:, None], axis=0)
+                b_grad += tl.sum(probability(b_x) * b_row_grad[:, None], axis=0)
         tl.store(p_grad + (i_t - 1) * C + o_p, b_grad, mask=m_p)
         b_message = b_prev
         m_more = within(o_p, C, i_t > 1)
         b_prev = tl.load(p_message + (i_t - 2) * C + o_p, mask=m_more, other=NEG_INF)
-        b_unary = tl.load(p_unary + (i_t - 2) * stride_un, mask=m_more, other=NEG_INF)
+        b_unary = load_score(p_unary + (i_t - 2) * stride_un, m_more)
     for i_t in range(b_len, N):
         tl.store(p_grad + i_t * C + o_p, tl.zeros([BLOCK_C], b_grad.dtype), mask=m_p)
 
@@ -154,17 +154,17 @@ def backward_position_kernel(
         i_t = b_len - i_step
         b_message = finite(tl.load(p_message + i_t * C + o_c, mask=m_c, other=NEG_INF))
         b_alpha = tl.load(p_message + (i_t - 1) * C + o_c, mask=m_c, other=NEG_INF)
-        b_alpha += tl.load(p_unary + (i_t - 1) * stride_un + o_c, mask=m_c, other=NEG_INF)
+        b_alpha += load_score(p_unary + (i_t - 1) * stride_un + o_c, m_c)
         b_shift = finite(tl.max(b_alpha, axis=0))
         for i_p in range(0, C, BLOCK_P):
             m_p = i_p + o_p < C
             m_tile = m_p[:, None] & m_c[None, :]
             b_row = tl.load(p_message + (i_t - 1) * C + i_p + o_p, mask=m_p, other=NEG_INF)
-            b_row += tl.load(p_unary + (i_t - 1) * stride_un + i_p + o_p, mask=m_p, other=NEG_INF)
+            b_row += load_score(p_unary + (i_t - 1) * stride_un + i_p + o_p, m_p)
             i_tile = tl.cast(i_p, tl.int64) * C
             p_tile = transition + i_b * stride_tb + (i_t - 1) * stride_tn + i_tile
-            b_x = (b_row - b_shift)[:, None] + tl.load(p_tile + o_tile, mask=m_tile, other=NEG_INF)
-            b_pair = tl.exp(b_x - b_message[None, :]) * b_grad[None, :]
+            b_x = (b_row - b_shift)[:, None] + load_score(p_tile + o_tile, m_tile)
+            b_pair = probability(b_x - b_message[None, :]) * b_grad[None, :]
             p_pair = d_transition + (i_b * (N - 1) + i_t - 1) * C * C + i_tile
             tl.store(p_pair + o_tile, b_pair, mask=m_tile)
             tl.store(p_grad + (i_t - 1) * C + i_p + o_p, tl.sum(b_pair, axis=1), mask=m_p)
@@ -210,7 +210,7 @@ def transition_kernel(
     m_p = o_p < C
     m_tile = m_p[:, None] & m_c[None, :]
     NEG_INF: tl.constexpr = float("-inf")
-    b_transition = tl.load(transition + o_tile, mask=m_tile, other=NEG_INF)
+    b_transition = load_score(transition + o_tile, m_tile)
     b_total = tl.zeros([BLOCK_P, BLOCK_C], b_transition.dtype)
     for i_step in range(i_s * chunk, tl.minimum((i_s + 1) * chunk, steps)):
         i_b = i_step // (N - 1)
@@ -219,9 +219,9 @@ def transition_kernel(
         if i_t < b_len:
             i_row = i_b * N + i_t
             b_alpha = tl.load(message + (i_row - 1) * C + o_p, mask=m_p, other=NEG_INF)
-            b_alpha += tl.load(unary + i_b * stride_ub + (i_t - 1) * stride_un + o_p, mask=m_p, other=NEG_INF)
+            b_alpha += load_score(unary + i_b * stride_ub + (i_t - 1) * stride_un + o_p, m_p)
             b_alpha -= tl.load(shift + i_row - 1)
             b_message = finite(tl.load(message + i_row * C + o_c, mask=m_c, other=NEG_INF))
             b_grad = tl.load(d_unary + i_row * C + o_c, mask=m_c, other=0.0)
-            b_total += tl.exp(b_alpha[:, None] + b_transition - b_message[None, :]) * b_grad[None, :]
+            b_total += probability(b_alpha[:, None] + b_transition - b_message[None, :]) * b_grad[None, :]
     tl.store(partial + i_s * C * C + o_tile, b_total, mask=m_tile)

@@ -19,7 +19,7 @@ run side by side until registers run out (`resources.csv`), so throughput comes 
 import triton
 import triton.language as tl
 
-from .chain_common import within
+from .common import load_score, within
 
 
 @triton.jit
@@ -54,23 +54,23 @@ def viterbi_kernel(
     p_pointers = pointers + i_b * N * C
     NEG_INF: tl.constexpr = float("-inf")
 
-    b_alpha = tl.load(p_unary, mask=within(o_c, C, b_len > 0), other=NEG_INF)
+    b_alpha = load_score(p_unary, within(o_c, C, b_len > 0))
     if start is not None:
-        b_alpha = tl.load(start + o_c, mask=m_c, other=NEG_INF) + b_alpha
+        b_alpha = load_score(start + o_c, m_c) + b_alpha
     # The unary row of the next step is fetched one step early: its latency would otherwise add to every step.
-    b_unary = tl.load(p_unary + stride_un, mask=within(o_c, C, b_len > 1), other=NEG_INF)
+    b_unary = load_score(p_unary + stride_un, within(o_c, C, b_len > 1))
     if BLOCK_P < BLOCK_C:
         p_rows = rows + i_b * 2 * C
         tl.store(p_rows + o_c, b_alpha, mask=m_c)
         tl.debug_barrier()
     elif SHARED:
-        b_transition = tl.load(p_transition + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+        b_transition = load_score(p_transition + o_tile, (o_p[:, None] < C) & m_c[None, :])
 
     for i_t in range(1, b_len):
         if BLOCK_P >= BLOCK_C:
             if not SHARED:
                 p_tile = p_transition + (i_t - 1) * stride_tn
-                b_transition = tl.load(p_tile + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+                b_transition = load_score(p_tile + o_tile, (o_p[:, None] < C) & m_c[None, :])
             b_best, b_from = tl.max(b_alpha[:, None] + b_transition, axis=0, return_indices=True)
         else:
             b_best = tl.full([BLOCK_C], NEG_INF, b_alpha.dtype)
@@ -80,19 +80,19 @@ def viterbi_kernel(
                 m_p = i_p + o_p < C
                 b_row = tl.load(p_row + i_p + o_p, mask=m_p, other=NEG_INF)
                 p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
-                b_tile = tl.load(p_tile + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                b_tile = load_score(p_tile + o_tile, m_p[:, None] & m_c[None, :])
                 b_value, b_index = tl.max(b_row[:, None] + b_tile, axis=0, return_indices=True)
                 b_from = tl.where(b_value > b_best, b_index + i_p, b_from)
                 b_best = tl.maximum(b_value, b_best)
         b_alpha = b_best + b_unary
-        b_unary = tl.load(p_unary + (i_t + 1) * stride_un, mask=within(o_c, C, i_t + 1 < b_len), other=NEG_INF)
+        b_unary = load_score(p_unary + (i_t + 1) * stride_un, within(o_c, C, i_t + 1 < b_len))
         tl.store(p_pointers + i_t * C + o_c, b_from.to(pointers.dtype.element_ty), mask=m_c)
         if BLOCK_P < BLOCK_C:
             tl.store(p_rows + i_t % 2 * C + o_c, b_alpha, mask=m_c)
             tl.debug_barrier()
 
     if end is not None:
-        b_alpha += tl.load(end + o_c, mask=m_c, other=NEG_INF)
+        b_alpha += load_score(end + o_c, m_c)
     b_score, b_label = tl.max(b_alpha, axis=0, return_indices=True)
     tl.store(score + i_b, tl.where(b_len > 0, b_score, 0.0))
     if b_score > NEG_INF:
@@ -147,16 +147,16 @@ def kbest_kernel(
     NEG_INF: tl.constexpr = float("-inf")
     LAST: tl.constexpr = 2147483647
 
-    b_alpha = tl.load(p_unary, mask=within(o_c, C, b_len > 0), other=NEG_INF)
+    b_alpha = load_score(p_unary, within(o_c, C, b_len > 0))
     if start is not None:
-        b_alpha = tl.load(start + o_c, mask=m_c, other=NEG_INF) + b_alpha
+        b_alpha = load_score(start + o_c, m_c) + b_alpha
     tl.store(p_rows + o_c, b_alpha, mask=m_c)
     for i_k in range(1, K):
         tl.store(p_rows + i_k * C + o_c, tl.full([BLOCK_C], NEG_INF, b_alpha.dtype), mask=m_c)
     tl.debug_barrier()
 
     for i_t in range(1, b_len):
-        b_unary = tl.load(p_unary + i_t * stride_un, mask=m_c, other=NEG_INF)
+        b_unary = load_score(p_unary + i_t * stride_un, m_c)
         p_old = p_rows + (i_t - 1) % 2 * K * C
         p_new = p_rows + i_t % 2 * K * C
         b_taken = tl.full([BLOCK_C], float("inf"), b_alpha.dtype)
@@ -167,7 +167,7 @@ def kbest_kernel(
             for i_p in range(0, C, BLOCK_P):
                 m_p = i_p + o_p < C
                 p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
-                b_tile = tl.load(p_tile + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                b_tile = load_score(p_tile + o_tile, m_p[:, None] & m_c[None, :])
                 for i_r in range(i_k + 1):
                     b_row = tl.load(p_old + i_r * C + i_p + o_p, mask=m_p, other=NEG_INF)
                     b_next = b_row[:, None] + b_tile
@@ -187,7 +187,7 @@ def kbest_kernel(
 
     b_end = tl.zeros([BLOCK_C], b_alpha.dtype)
     if end is not None:
-        b_end = tl.load(end + o_c, mask=m_c, other=NEG_INF)
+        b_end = load_score(end + o_c, m_c)
     p_last = p_rows + tl.maximum(b_len - 1, 0) % 2 * K * C
     b_scores = tl.full([BLOCK_K], NEG_INF, b_alpha.dtype)
     o_flat = tl.zeros([BLOCK_K], tl.int32)

@@ -25,7 +25,7 @@ longer.
 import triton
 import triton.language as tl
 
-from .chain_common import finite, within
+from .common import finite, load_score, within
 
 
 @triton.jit
@@ -58,25 +58,25 @@ def forward_kernel(
     p_message = message + i_b * N * C
     NEG_INF: tl.constexpr = float("-inf")
 
-    b_alpha = tl.load(p_unary + o_c, mask=within(o_c, C, b_len > 0), other=NEG_INF)
+    b_alpha = load_score(p_unary + o_c, within(o_c, C, b_len > 0))
     b_message = tl.zeros([BLOCK_C], b_alpha.dtype)
     if start is not None:
-        b_message = tl.load(start + o_c, mask=m_c, other=NEG_INF)
+        b_message = load_score(start + o_c, m_c)
     tl.store(p_message + o_c, b_message, mask=within(o_c, C, b_len > 0))
     b_alpha += b_message
     b_shift = finite(tl.max(b_alpha, axis=0))
     b_alpha -= b_shift
     b_log_z = b_shift.to(tl.float64)
     # The unary row of the next step is fetched one step early: its latency would otherwise add to every step.
-    b_unary = tl.load(p_unary + stride_un + o_c, mask=within(o_c, C, b_len > 1), other=NEG_INF)
+    b_unary = load_score(p_unary + stride_un + o_c, within(o_c, C, b_len > 1))
     if BLOCK_P >= BLOCK_C and SHARED:
-        b_transition = tl.load(p_transition + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+        b_transition = load_score(p_transition + o_tile, (o_p[:, None] < C) & m_c[None, :])
 
     for i_t in range(1, b_len):
         if BLOCK_P >= BLOCK_C:
             if not SHARED:
                 p_tile = p_transition + (i_t - 1) * stride_tn
-                b_transition = tl.load(p_tile + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+                b_transition = load_score(p_tile + o_tile, (o_p[:, None] < C) & m_c[None, :])
             b_x = b_alpha[:, None] + b_transition
             b_max = finite(tl.max(b_x, axis=0))
             b_sum = tl.sum(tl.exp(b_x - b_max[None, :]), axis=0)
@@ -89,9 +89,9 @@ def forward_kernel(
             for i_p in range(0, C, BLOCK_P):
                 m_p = i_p + o_p < C
                 b_row = tl.load(p_prev + i_p + o_p, mask=m_p, other=NEG_INF)
-                b_row += tl.load(p_prev_unary + i_p + o_p, mask=m_p, other=NEG_INF)
+                b_row += load_score(p_prev_unary + i_p + o_p, m_p)
                 p_tile = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
-                b_tile = tl.load(p_tile + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                b_tile = load_score(p_tile + o_tile, m_p[:, None] & m_c[None, :])
                 b_x = (b_row - b_shift)[:, None] + b_tile
                 b_new = tl.maximum(b_max, tl.max(b_x, axis=0))
                 b_safe = finite(b_new)
@@ -100,13 +100,13 @@ def forward_kernel(
         b_message = b_max + tl.log(b_sum)  # log 0 = -inf where nothing leads to a state
         tl.store(p_message + i_t * C + o_c, b_message, mask=m_c)
         b_alpha = b_message + b_unary
-        b_unary = tl.load(p_unary + (i_t + 1) * stride_un + o_c, mask=within(o_c, C, i_t + 1 < b_len), other=NEG_INF)
+        b_unary = load_score(p_unary + (i_t + 1) * stride_un + o_c, within(o_c, C, i_t + 1 < b_len))
         b_shift = finite(tl.max(b_alpha, axis=0))
         b_alpha -= b_shift
         b_log_z += b_shift.to(tl.float64)
 
     if end is not None:
-        b_alpha += tl.load(end + o_c, mask=m_c, other=NEG_INF)
+        b_alpha += load_score(end + o_c, m_c)
     b_top = tl.max(b_alpha, axis=0)
     b_log_z += finite(b_top) + tl.log(tl.sum(tl.exp(b_alpha - finite(b_top)), axis=0))
     b_log_z = tl.where(b_top == NEG_INF, NEG_INF, b_log_z)
@@ -150,10 +150,10 @@ def sample_kernel(
     for i_step in range(1, b_len + 1):
         i_t = b_len - i_step
         b_x = tl.load(message + (i_b * N + i_t) * C + o_c, mask=m_c, other=NEG_INF)
-        b_x += tl.load(unary + i_b * stride_ub + i_t * stride_un + o_c, mask=m_c, other=NEG_INF)
-        b_x += tl.load(p_column + i_t * stride_tn + b_label, mask=within(o_c, C, i_step > 1), other=0.0)
+        b_x += load_score(unary + i_b * stride_ub + i_t * stride_un + o_c, m_c)
+        b_x += load_score(p_column + i_t * stride_tn + b_label, within(o_c, C, i_step > 1), 0.0)
         if end is not None:
-            b_x += tl.load(end + o_c, mask=within(o_c, C, i_step == 1), other=0.0)
+            b_x += load_score(end + o_c, within(o_c, C, i_step == 1), 0.0)
         b_top = tl.max(b_x, axis=0)
         b_weight = tl.exp(b_x - finite(b_top))
         b_cumulative = tl.cumsum(b_weight, axis=0)

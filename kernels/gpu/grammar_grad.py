@@ -3,7 +3,7 @@
 import triton
 import triton.language as tl
 
-from .chain_common import finite
+from .common import finite, load_score, probability
 
 
 @triton.jit
@@ -42,7 +42,7 @@ def grammar_gate_kernel(
             b_parent = tl.load(pair_parents + b_begin + i_t, mask=m_t, other=0)
             b_rule = tl.load(pair_rules + b_begin + i_t, mask=m_t, other=0)
             b_x = tl.log(tl.load(share + i_cell * S + b_parent, mask=m_t, other=0.0))
-            b_x += tl.load(rules + i_b * stride_r + b_rule, mask=m_t, other=NEG_INF)
+            b_x += load_score(rules + i_b * stride_r + b_rule, m_t)
             b_x -= finite(tl.load(raw + i_cell * NT + b_parent, mask=m_t, other=0.0))
             b_new = tl.maximum(b_top, b_x)
             b_safe = finite(b_new)
@@ -92,7 +92,7 @@ def grammar_child_kernel(
                 m_t = b_count > i_t
                 b_other = tl.load(pair_right + b_begin + i_t, mask=m_t, other=0)
                 b_x = tl.load(gates + (i_b * N + i_i) * Q + b_begin + i_t, mask=m_t, other=NEG_INF)
-                b_share += tl.exp(b_x + b_here + tl.load(p_beside + b_other, mask=m_t, other=NEG_INF))
+                b_share += probability(b_x + b_here + tl.load(p_beside + b_other, mask=m_t, other=NEG_INF))
         if i_i >= i_beside:
             p_beside = chart + ((i_b * N + i_beside - 1) * N + i_i - i_beside) * S
             b_begin = tl.load(right_start + o_s, mask=m_s, other=0)
@@ -102,7 +102,7 @@ def grammar_child_kernel(
                 b_pair = tl.load(right_pairs + b_begin + i_t, mask=m_t, other=0)
                 b_other = tl.load(pair_left + b_pair, mask=m_t, other=0)
                 b_x = tl.load(gates + (i_b * N + i_i - i_beside) * Q + b_pair, mask=m_t, other=NEG_INF)
-                b_share += tl.exp(b_x + b_here + tl.load(p_beside + b_other, mask=m_t, other=NEG_INF))
+                b_share += probability(b_x + b_here + tl.load(p_beside + b_other, mask=m_t, other=NEG_INF))
         tl.store(share + p_here, b_share, mask=m_s)
 
 
@@ -133,12 +133,12 @@ def grammar_rule_kernel(
     NEG_INF: tl.constexpr = float("-inf")
     b_parent = tl.load(table + o_r * 3, mask=m_r, other=0)
     b_pair = tl.load(rule_pair + o_r, mask=m_r, other=0)
-    b_rule = tl.load(rules + i_b * stride_r + o_r, mask=m_r, other=NEG_INF)
+    b_rule = load_score(rules + i_b * stride_r + o_r, m_r)
     p_total = d_rules + i_b * R + o_r
     b_total = tl.load(p_total, mask=m_r, other=0.0)
     for i_i in range(b_len - width + 1):
         i_cell = (i_b * N + width - 1) * N + i_i
         b_x = b_rule + tl.load(pairs + (i_b * N + i_i) * Q + b_pair, mask=m_r, other=NEG_INF)
         b_x -= finite(tl.load(raw + i_cell * NT + b_parent, mask=m_r, other=0.0))
-        b_total += tl.exp(b_x) * tl.load(share + i_cell * S + b_parent, mask=m_r, other=0.0)
+        b_total += probability(b_x) * tl.load(share + i_cell * S + b_parent, mask=m_r, other=0.0)
     tl.store(p_total, b_total, mask=m_r)

@@ -19,7 +19,7 @@ What limits them on a GPU: gathers of two numbers from L2 for each pair and cut,
 import triton
 import triton.language as tl
 
-from .chain_common import finite
+from .common import bounded, finite, load_score
 
 
 @triton.jit
@@ -42,7 +42,7 @@ def grammar_word_kernel(
     for i_s in range(0, S, BLOCK_S):
         o_s = i_s + tl.arange(0, BLOCK_S)
         m_word = (o_s >= NT) & (o_s < tl.where(i_n < b_len, S, 0))
-        b_x = tl.load(terms + i_b * stride_b + i_n * stride_n + o_s - NT, mask=m_word, other=float("-inf"))
+        b_x = load_score(terms + i_b * stride_b + i_n * stride_n + o_s - NT, m_word)
         tl.store(chart + (i_b * N * N + i_n) * S + o_s, b_x, mask=o_s < S)
 
 
@@ -129,7 +129,7 @@ def grammar_parent_kernel(
             b_rule = tl.load(parent_rules + i_r + o_r, mask=m_r, other=0)
             b_pair = tl.load(rule_pair + b_rule, mask=m_r, other=0)
             b_x = tl.load(pairs + (i_b * N + i_i) * Q + b_pair, mask=m_r, other=NEG_INF)
-            b_x += tl.load(rules + i_b * stride_r + b_rule, mask=m_r, other=NEG_INF)
+            b_x += load_score(rules + i_b * stride_r + b_rule, m_r)
             b_new = tl.maximum(b_top, tl.max(b_x, axis=0))
             if LOG:
                 b_safe = finite(b_new)
@@ -139,7 +139,7 @@ def grammar_parent_kernel(
             b_top += tl.log(b_sum)
             tl.store(raw + i_cell * NT + i_a, b_top)
         if spans is not None:
-            b_top += tl.load(spans + i_b * stride_b + i_i * stride_i + (i_i + width - 1) * stride_j + i_a)
+            b_top += bounded(tl.load(spans + i_b * stride_b + i_i * stride_i + (i_i + width - 1) * stride_j + i_a))
     tl.store(chart + i_cell * S + i_a, b_top)
 
 
@@ -167,7 +167,7 @@ def grammar_root_kernel(
         o_s = i_s + tl.arange(0, BLOCK_S)
         m_s = o_s < tl.where(b_len > 0, S, 0)
         b_x = tl.load(p_cell + o_s, mask=m_s, other=NEG_INF)
-        b_x += tl.load(roots + i_b * stride_o + o_s, mask=m_s, other=NEG_INF)
+        b_x += load_score(roots + i_b * stride_o + o_s, m_s)
         b_value, b_index = tl.max(b_x, axis=0, return_indices=True)
         b_new = tl.maximum(b_top, b_value)
         if LOG:
@@ -233,7 +233,7 @@ def grammar_trace_kernel(
                     p_right = p_chart + ((b_width - i_u - 1) * N + b_first + i_u) * S
                     b_x = tl.load(p_left + b_left, mask=m_r, other=NEG_INF)
                     b_top = tl.maximum(b_top, b_x + tl.load(p_right + b_right, mask=m_r, other=NEG_INF))
-                b_top += tl.load(rules + i_b * stride_r + b_id, mask=m_r, other=NEG_INF)
+                b_top += load_score(rules + i_b * stride_r + b_id, m_r)
                 b_value, b_index = tl.max(b_top, axis=0, return_indices=True)
                 b_found = tl.load(parent_rules + i_r + b_index).to(tl.int64)
                 b_rule = tl.where(b_value > b_most, b_found, b_rule)

@@ -21,8 +21,8 @@ from L2 once W rows of messages exceed L1; for small tables, the dependent steps
 import triton
 import triton.language as tl
 
-from .chain_common import finite, within
 from .chain_count_max import before, increments
+from .common import finite, load_score, within
 
 
 @triton.jit
@@ -95,7 +95,7 @@ def semimarkov_count_kernel(
                 for i_w in range(tl.minimum(W, i_t)):
                     i_start = i_t - 1 - i_w
                     p_part = p_segments + i_start * stride_sn + tl.cast(i_w, tl.int64) * stride_sw
-                    b_part = tl.load(p_part + o_row, mask=m_r, other=NEG_INF)
+                    b_part = load_score(p_part + o_row, m_r)
                     b_shift = tl.zeros([BLOCK_R], tl.int32)
                     if segment_step is not None:
                         b_shift = increments(segment_step + ((i_b * N + i_start) * W + i_w) * C + o_row, m_r, S)
@@ -114,7 +114,7 @@ def semimarkov_count_kernel(
                     b_best = tl.full([BLOCK_R, BLOCK_S], NEG_INF, dtype)
                     for i_p in tl.range(0, C, loop_unroll_factor=2):
                         i_row = tl.cast(i_p, tl.int64)
-                        b_into = tl.load(p_matrix + i_row * C + o_row, mask=m_r, other=NEG_INF)
+                        b_into = load_score(p_matrix + i_row * C + o_row, m_r)
                         p_row = p_ending + i_row * S
                         if transition_step is None:
                             b_row = tl.load(p_row + o_g, mask=o_g < S, other=NEG_INF)[None, :]
@@ -173,7 +173,7 @@ def semimarkov_count_kernel(
                     m_old = m_old & (b_shift <= b_left)
                 b_score = tl.load(p_charts + o_old, mask=m_old, other=NEG_INF)
                 p_part = p_segments + o_start * stride_sn + o_w.to(tl.int64) * stride_sw + b_label
-                b_score += tl.load(p_part, mask=m_w, other=NEG_INF)
+                b_score += load_score(p_part, m_w)
                 b_top, b_at = tl.max(b_score, axis=0, return_indices=True)
                 b_width = tl.where(b_top > b_best, b_at + i_w, b_width)
                 b_best = tl.maximum(b_top, b_best)

@@ -19,7 +19,7 @@ while positions stream by, and partial sums are added up without atomics, so eve
 import triton
 import triton.language as tl
 
-from .chain_common import finite, within
+from .common import finite, load_score, probability, within
 
 
 @triton.jit
@@ -80,11 +80,11 @@ def semimarkov_backward_kernel(
             m_tile = m_w[:, None] & m_c[None, :]
             p_tile = p_segments + (i_t * stride_sn + (i_w + o_w).to(tl.int64) * stride_sw)[:, None]
             b_offset = (b_scale - tl.load(p_scales + o_end, mask=m_w, other=0.0)).to(b_message.dtype)
-            b_x = b_message[None, :] + (tl.load(p_tile, mask=m_tile, other=NEG_INF) + b_offset[:, None])
+            b_x = b_message[None, :] + (load_score(p_tile, m_tile) + b_offset[:, None])
             o_row = o_end[:, None] * C + o_c[None, :]
             p_ending = p_values + (o_end[:, None] - 1) * 2 * C + o_c[None, :]
             b_ending = finite(tl.load(p_ending, mask=m_tile, other=NEG_INF))
-            b_part = tl.exp(b_x - b_ending) * tl.load(p_ends + o_row, mask=m_tile, other=0.0)
+            b_part = probability(b_x - b_ending) * tl.load(p_ends + o_row, mask=m_tile, other=0.0)
             b_starts += tl.sum(b_part, axis=0)
             p_out = p_grad + ((i_t * W + i_w + o_w) * C)[:, None]
             tl.store(p_out, b_part, mask=(i_w + o_w < W)[:, None] & m_c[None, :])
@@ -100,9 +100,9 @@ def semimarkov_backward_kernel(
                     b_row = tl.load(p_values + (i_t * 2 + 1) * C + i_p + o_p, mask=m_p, other=NEG_INF)
                     b_row_grad = tl.load(p_starts + i_t * C + i_p + o_p, mask=m_p, other=0.0)
                     p_matrix = transition + tl.cast(i_p, tl.int64) * C
-                    b_tile = tl.load(p_matrix + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                    b_tile = load_score(p_matrix + o_tile, m_p[:, None] & m_c[None, :])
                     b_x = b_ending[None, :] + b_tile - finite(b_row)[:, None]
-                    b_ends += tl.sum(tl.exp(b_x) * b_row_grad[:, None], axis=0)
+                    b_ends += tl.sum(probability(b_x) * b_row_grad[:, None], axis=0)
                 tl.store(p_ends + i_t * C + o_c, b_ends, mask=m_c)
             else:
                 # Tiles of (BLOCK_P previous, BLOCK_C current) labels, read once and written once.
@@ -112,8 +112,8 @@ def semimarkov_backward_kernel(
                     b_row = tl.load(p_values + (i_t - 1) * 2 * C + i_p + o_p, mask=m_p, other=NEG_INF)
                     i_tile = tl.cast(i_p, tl.int64) * C
                     p_matrix = transition + i_b * stride_tb + (i_t - 1) * stride_tn + i_tile
-                    b_x = b_row[:, None] + tl.load(p_matrix + o_tile, mask=m_tile, other=NEG_INF)
-                    b_pair = tl.exp(b_x - finite(b_message)[None, :]) * b_starts[None, :]
+                    b_x = b_row[:, None] + load_score(p_matrix + o_tile, m_tile)
+                    b_pair = probability(b_x - finite(b_message)[None, :]) * b_starts[None, :]
                     p_pair = d_transition + (i_b * (N - 1) + i_t - 1) * C * C + i_tile
                     tl.store(p_pair + o_tile, b_pair, mask=m_tile)
                     tl.store(p_ends + i_t * C + i_p + o_p, tl.sum(b_pair, axis=1), mask=m_p)
@@ -156,7 +156,7 @@ def semimarkov_transition_kernel(
     m_p = o_p < C
     m_tile = m_p[:, None] & m_c[None, :]
     NEG_INF: tl.constexpr = float("-inf")
-    b_transition = tl.load(transition + o_tile, mask=m_tile, other=NEG_INF)
+    b_transition = load_score(transition + o_tile, m_tile)
     b_total = tl.zeros([BLOCK_P, BLOCK_C], b_transition.dtype)
     for i_step in range(i_s * chunk, tl.minimum((i_s + 1) * chunk, steps)):
         i_b = i_step // (N - 1)
@@ -167,5 +167,5 @@ def semimarkov_transition_kernel(
             b_ending = tl.load(values + (i_row - 1) * 2 * C + o_p, mask=m_p, other=NEG_INF)
             b_message = finite(tl.load(values + (i_row * 2 + 1) * C + o_c, mask=m_c, other=NEG_INF))
             b_starts = tl.load(starts + i_row * C + o_c, mask=m_c, other=0.0)
-            b_total += tl.exp(b_ending[:, None] + b_transition - b_message[None, :]) * b_starts[None, :]
+            b_total += probability(b_ending[:, None] + b_transition - b_message[None, :]) * b_starts[None, :]
     tl.store(partial + i_s * C * C + o_tile, b_total, mask=m_tile)

@@ -18,7 +18,7 @@ until the W C words of segments a step, read once and one step early where one t
 import triton
 import triton.language as tl
 
-from .chain_common import within
+from .common import load_score, within
 
 
 @triton.jit
@@ -62,11 +62,11 @@ def semimarkov_viterbi_kernel(
 
     tl.store(p_message + o_c, tl.zeros([BLOCK_C], message.dtype.element_ty), mask=within(o_c, C, b_len > 0))
     if BLOCK_P >= BLOCK_C and SHARED:
-        b_transition = tl.load(p_transition + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+        b_transition = load_score(p_transition + o_tile, (o_p[:, None] < C) & m_c[None, :])
     if WHOLE:
         # Only width 1 ends at position 0. From here on a step's segments are fetched one step early.
         m_tile = (o_w[:, None] < tl.minimum(b_len, 1)) & m_c[None, :]
-        b_segments = tl.load(p_segments + o_w[:, None] * 0, mask=m_tile, other=NEG_INF)
+        b_segments = load_score(p_segments + o_w[:, None] * 0, m_tile)
     b_ending = tl.full([BLOCK_C], NEG_INF, segments.dtype.element_ty)
     tl.debug_barrier()
 
@@ -78,7 +78,7 @@ def semimarkov_viterbi_kernel(
             m_tile = ((i_w + o_w < W) & (o_start >= 0))[:, None] & m_c[None, :]
             if not WHOLE:
                 p_tile = p_segments + (o_start * stride_sn + (i_w + o_w).to(tl.int64) * stride_sw)[:, None]
-                b_segments = tl.load(p_tile, mask=m_tile, other=NEG_INF)
+                b_segments = load_score(p_tile, m_tile)
             b_message = tl.load(p_message + o_start[:, None] * C + o_c[None, :], mask=m_tile, other=NEG_INF)
             b_value, b_index = tl.max(b_message + b_segments, axis=0, return_indices=True)
             b_width = tl.where(b_value > b_ending, b_index + i_w, b_width)
@@ -87,13 +87,13 @@ def semimarkov_viterbi_kernel(
             o_start = i_t - o_w
             m_tile = ((o_w < W) & (o_start >= 0) & (o_start < b_len - o_w))[:, None] & m_c[None, :]
             p_tile = p_segments + (o_start * stride_sn + o_w.to(tl.int64) * stride_sw)[:, None]
-            b_segments = tl.load(p_tile, mask=m_tile, other=NEG_INF)
+            b_segments = load_score(p_tile, m_tile)
         tl.store(p_widths + (i_t - 1) * C + o_c, b_width.to(widths.dtype.element_ty), mask=m_c)
         if i_t < b_len:
             if BLOCK_P >= BLOCK_C:
                 if not SHARED:
                     p_matrix = p_transition + (i_t - 1) * stride_tn
-                    b_transition = tl.load(p_matrix + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+                    b_transition = load_score(p_matrix + o_tile, (o_p[:, None] < C) & m_c[None, :])
                 b_best, b_from = tl.max(b_ending[:, None] + b_transition, axis=0, return_indices=True)
             else:
                 tl.store(rows + i_b * C + o_c, b_ending, mask=m_c)
@@ -104,7 +104,7 @@ def semimarkov_viterbi_kernel(
                     m_p = i_p + o_p < C
                     b_row = tl.load(rows + i_b * C + i_p + o_p, mask=m_p, other=NEG_INF)
                     p_matrix = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
-                    b_tile = tl.load(p_matrix + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                    b_tile = load_score(p_matrix + o_tile, m_p[:, None] & m_c[None, :])
                     b_value, b_index = tl.max(b_row[:, None] + b_tile, axis=0, return_indices=True)
                     b_from = tl.where(b_value > b_best, b_index + i_p, b_from)
                     b_best = tl.maximum(b_value, b_best)
@@ -205,7 +205,7 @@ def semimarkov_kbest_kernel(
                 o_start = i_t - 1 - i_w - o_w
                 m_tile = ((i_w + o_w < W) & (o_start >= 0))[:, None] & m_c[None, :]
                 p_tile = p_segments + (o_start * stride_sn + (i_w + o_w).to(tl.int64) * stride_sw)[:, None]
-                b_segments = tl.load(p_tile, mask=m_tile, other=NEG_INF)
+                b_segments = load_score(p_tile, m_tile)
                 for i_r in range(i_k + 1):
                     o_row = (o_start * K + i_r)[:, None] * C + o_c[None, :]
                     b_next = tl.load(p_message + o_row, mask=m_tile, other=NEG_INF) + b_segments
@@ -224,7 +224,7 @@ def semimarkov_kbest_kernel(
                 for i_p in range(0, C, BLOCK_P):
                     m_p = i_p + o_p < C
                     p_matrix = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
-                    b_tile = tl.load(p_matrix + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                    b_tile = load_score(p_matrix + o_tile, m_p[:, None] & m_c[None, :])
                     for i_r in range(i_k + 1):
                         b_row = tl.load(p_ending + i_r * C + i_p + o_p, mask=m_p, other=NEG_INF)
                         b_next = b_row[:, None] + b_tile

@@ -18,7 +18,7 @@ reading the segments take longer.
 import triton
 import triton.language as tl
 
-from .chain_common import finite, within
+from .common import finite, load_score, within
 
 
 @triton.jit
@@ -57,10 +57,10 @@ def semimarkov_forward_kernel(
     NEG_INF: tl.constexpr = float("-inf")
 
     if BLOCK_P >= BLOCK_C and SHARED:
-        b_transition = tl.load(p_transition + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+        b_transition = load_score(p_transition + o_tile, (o_p[:, None] < C) & m_c[None, :])
     if WHOLE:
         m_tile = (o_w[:, None] < tl.minimum(b_len, 1)) & m_c[None, :]
-        b_segments = tl.load(p_segments + o_w[:, None] * 0, mask=m_tile, other=NEG_INF)
+        b_segments = load_score(p_segments + o_w[:, None] * 0, m_tile)
     b_ending = tl.full([BLOCK_C], NEG_INF, segments.dtype.element_ty)
     b_scale = tl.full([], 0.0, tl.float64)
 
@@ -73,7 +73,7 @@ def semimarkov_forward_kernel(
             m_tile = m_w[:, None] & m_c[None, :]
             if not WHOLE:
                 p_tile = p_segments + (o_start * stride_sn + (i_w + o_w).to(tl.int64) * stride_sw)[:, None]
-                b_segments = tl.load(p_tile, mask=m_tile, other=NEG_INF)
+                b_segments = load_score(p_tile, m_tile)
             b_offset = (tl.load(p_scales + o_start, mask=m_w, other=0.0) - b_scale).to(b_sum.dtype)
             p_message = p_values + (o_start[:, None] * 2 + 1) * C + o_c[None, :]
             b_x = tl.load(p_message, mask=m_tile, other=NEG_INF) + (b_segments + b_offset[:, None])
@@ -85,7 +85,7 @@ def semimarkov_forward_kernel(
             o_start = i_t - o_w
             m_tile = ((o_w < W) & (o_start >= 0) & (o_start < b_len - o_w))[:, None] & m_c[None, :]
             p_tile = p_segments + (o_start * stride_sn + o_w.to(tl.int64) * stride_sw)[:, None]
-            b_segments = tl.load(p_tile, mask=m_tile, other=NEG_INF)
+            b_segments = load_score(p_tile, m_tile)
         b_ending = finite(b_max) + tl.log(b_sum)  # log 0 = -inf where nothing ends in a label
         b_top = finite(tl.max(b_ending, axis=0))
         b_ending -= b_top
@@ -96,7 +96,7 @@ def semimarkov_forward_kernel(
             if BLOCK_P >= BLOCK_C:
                 if not SHARED:
                     p_matrix = p_transition + (i_t - 1) * stride_tn
-                    b_transition = tl.load(p_matrix + o_tile, mask=(o_p[:, None] < C) & m_c[None, :], other=NEG_INF)
+                    b_transition = load_score(p_matrix + o_tile, (o_p[:, None] < C) & m_c[None, :])
                 b_x = b_ending[:, None] + b_transition
                 b_max = finite(tl.max(b_x, axis=0))
                 b_sum = tl.sum(tl.exp(b_x - b_max[None, :]), axis=0)
@@ -108,7 +108,7 @@ def semimarkov_forward_kernel(
                     m_p = i_p + o_p < C
                     b_row = tl.load(p_values + (i_t - 1) * 2 * C + i_p + o_p, mask=m_p, other=NEG_INF)
                     p_matrix = p_transition + (i_t - 1) * stride_tn + tl.cast(i_p, tl.int64) * C
-                    b_tile = tl.load(p_matrix + o_tile, mask=m_p[:, None] & m_c[None, :], other=NEG_INF)
+                    b_tile = load_score(p_matrix + o_tile, m_p[:, None] & m_c[None, :])
                     b_x = b_row[:, None] + b_tile
                     b_new = tl.maximum(b_max, tl.max(b_x, axis=0))
                     b_safe = finite(b_new)
@@ -182,7 +182,7 @@ def semimarkov_sample_kernel(
     while i_end > 0:
         b_x = tl.load(p_values + (i_end - 1) * 2 * C + o_c, mask=m_c, other=NEG_INF)
         p_column = transition + i_b * stride_tb + (i_end - 1) * stride_tn + o_c.to(tl.int64) * C + b_label
-        b_x += tl.load(p_column, mask=within(o_c, C, i_end < b_len), other=0.0)
+        b_x += load_score(p_column, within(o_c, C, i_end < b_len), 0.0)
         p_uniform = uniform + (i_sb * N + i_end - 1) * 2
         b_label = draw(b_x, tl.load(p_uniform), o_c, BLOCK_C)
         o_start = i_end - 1 - o_w
@@ -190,7 +190,7 @@ def semimarkov_sample_kernel(
         b_x = tl.load(p_values + (o_start * 2 + 1) * C + b_label, mask=m_w, other=NEG_INF)
         p_segments = segments + i_b * stride_sb + o_start * stride_sn + o_w.to(tl.int64) * stride_sw + b_label
         b_offset = tl.load(p_scales + o_start, mask=m_w, other=0.0) - tl.load(p_scales + i_end)
-        b_x += tl.load(p_segments, mask=m_w, other=NEG_INF) + b_offset.to(b_x.dtype)
+        b_x += load_score(p_segments, m_w) + b_offset.to(b_x.dtype)
         b_width = draw(b_x, tl.load(p_uniform + 1), o_w, BLOCK_W)
         i_end -= b_width + 1
         tl.store(p_codes + i_end, b_width.to(tl.int64) * C + b_label)

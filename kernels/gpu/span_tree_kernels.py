@@ -17,7 +17,7 @@ program for each first word, at the speed of memory. Programs run side by side u
 import triton
 import triton.language as tl
 
-from .chain_common import finite
+from .common import finite, load_score, probability
 
 
 @triton.jit
@@ -48,7 +48,7 @@ def span_label_kernel(
         b_sum = tl.zeros([BLOCK_J], spans.dtype.element_ty)
         for i_l in range(0, L, BLOCK_L):
             m_tile = m_j[:, None] & (i_l + o_l < L)[None, :]
-            b_x = tl.load(p_row + o_j[:, None] * stride_j + i_l + o_l[None, :], mask=m_tile, other=NEG_INF)
+            b_x = load_score(p_row + o_j[:, None] * stride_j + i_l + o_l[None, :], m_tile)
             b_new = tl.maximum(b_top, tl.max(b_x, axis=1))
             if LOG:
                 b_safe = finite(b_new)
@@ -142,7 +142,7 @@ def span_trace_kernel(
         b_top = tl.full([], NEG_INF, spans.dtype.element_ty)
         b_label = tl.full([], 0, tl.int32)
         for i_l in range(0, L, BLOCK_L):
-            b_x = tl.load(p_row + i_l + o_l, mask=i_l + o_l < L, other=NEG_INF)
+            b_x = load_score(p_row + i_l + o_l, i_l + o_l < L)
             b_value, b_index = tl.max(b_x, axis=0, return_indices=True)
             b_label = tl.where(b_value > b_top, b_index + i_l, b_label)
             b_top = tl.maximum(b_top, b_value)
@@ -205,11 +205,11 @@ def span_outside_kernel(
                 m_left = o_i <= b_len - i_above
                 b_x = b_here + tl.load(p_inside + (i_beside - 1) * N + o_i + i_w, mask=m_left, other=NEG_INF)
                 b_x -= finite(tl.load(p_cut + p_above, mask=m_left, other=0.0))
-                b_share += tl.exp(b_x) * tl.load(p_share + p_above, mask=m_left, other=0.0)
+                b_share += probability(b_x) * tl.load(p_share + p_above, mask=m_left, other=0.0)
                 m_right = m_i & (o_i >= i_beside)
                 b_x = b_here + tl.load(p_inside + (i_beside - 1) * N + o_i - i_beside, mask=m_right, other=NEG_INF)
                 b_x -= finite(tl.load(p_cut + p_above - i_beside, mask=m_right, other=0.0))
-                b_share += tl.exp(b_x) * tl.load(p_share + p_above - i_beside, mask=m_right, other=0.0)
+                b_share += probability(b_x) * tl.load(p_share + p_above - i_beside, mask=m_right, other=0.0)
             tl.store(p_share + (i_w - 1) * N + o_i, b_share, mask=m_i)
 
 
@@ -233,7 +233,6 @@ def span_gradient_kernel(
     i_i = tl.program_id(1).to(tl.int64)
     b_len = i_b * 0 + N if lengths is None else tl.load(lengths + i_b)
     o_l = tl.arange(0, BLOCK_L)
-    NEG_INF: tl.constexpr = float("-inf")
     p_row = spans + i_b * stride_b + i_i * stride_i
     p_out = d_spans + (i_b * N + i_i) * N * L
     for i_j in range(0, N, BLOCK_J):
@@ -245,6 +244,6 @@ def span_gradient_kernel(
         for i_l in range(0, L, BLOCK_L):
             m_l = i_l + o_l < L
             m_tile = m_span[:, None] & m_l[None, :]
-            b_x = tl.load(p_row + o_j[:, None] * stride_j + i_l + o_l[None, :], mask=m_tile, other=NEG_INF)
-            b_out = b_share[:, None] * tl.exp(b_x - b_label[:, None])
+            b_x = load_score(p_row + o_j[:, None] * stride_j + i_l + o_l[None, :], m_tile)
+            b_out = b_share[:, None] * probability(b_x - b_label[:, None])
             tl.store(p_out + o_j[:, None] * L + i_l + o_l[None, :], b_out, mask=(o_j < N)[:, None] & m_l[None, :])
