@@ -95,42 +95,50 @@ class SecondOrderChain(ExpandedChain):
         careful = self.backend == "reference" or (
             self.backend == "cpu"
             and is_eager(self.unary)
-            and (_strays(self.unary) or _strays(self.transition.flatten()))
+            and (_strays(self.transition.flatten()) or _strays(self.second.flatten()))
         )
         units = Units.of(self.unary, 1)
         if careful and units.unit == 1.0:
             kept = [None if x is None else units.widen(x) for x in kept]
         first, step, triple, start, end = kept
         self.inner = LinearChain(
-            self._pair_unary(first, step, careful), self._pair_transition(triple), start=self._on_pairs(start),
-            end=self._on_pairs(end), lengths=lengths, backend=self.backend,
-        )  # fmt: skip
+            self._pair_unary(first),
+            self._pair_transition(step, triple, careful),
+            start=self._on_pairs(start),
+            end=self._on_pairs(end),
+            lengths=lengths,
+            backend=self.backend,
+        )
 
     def _on_pairs(self, edge: Tensor | None) -> Tensor | None:
         return None if edge is None else edge[self.emit]
 
     @staticmethod
-    def _pair_unary(unary: Tensor, transition: Tensor, careful: bool) -> Tensor:
+    def _pair_unary(unary: Tensor) -> Tensor:
         """(B, N, (C+1) C): label c after p; only p = none at the first position and never later."""
         b, n, c = unary.shape
         forbidden = unary.new_full((b, n, 1, c), float("-inf"))
-        if careful:
-            both = in_units(lambda _, unary, transition: unary[:, :, None, :] + transition, (unary, transition), 2)
-        else:
-            both = unary[:, :, None, :] + transition
-        after = torch.cat([both, forbidden], 2)
-        first = torch.cat([forbidden.expand(b, n, c, c), unary[:, :, None, :]], 2)
+        each = unary[:, :, None, :]
+        after = torch.cat([each.expand(b, n, c, c), forbidden], 2)
+        first = torch.cat([forbidden.expand(b, n, c, c), each], 2)
         begins = (torch.arange(n, device=unary.device) == 0)[:, None, None]
         return torch.where(begins, first, after).flatten(2)
 
     @staticmethod
-    def _pair_transition(second: Tensor) -> Tensor:
-        """(E, E): (p, c) to (c, d) scores second[p, c, d], 0 from p = none; other steps are forbidden."""
+    def _pair_transition(transition: Tensor, second: Tensor, careful: bool) -> Tensor:
+        """(E, E): (p, c) to (c, d) scores transition[c, d] + second[p, c, d], without second from p = none.
+
+        Other steps are forbidden. Unary scores are added to nothing here: one on a large offset would lose its digits.
+        """
         c = second.shape[0]
-        second = torch.cat([second, second.new_zeros((1, c, c))])
+        if careful:
+            both = in_units(lambda _, transition, second: transition + second, (transition, second), 2)
+        else:
+            both = transition + second
+        pairs = torch.cat([both, transition[None]])
         agree = torch.eye(c, c + 1, dtype=torch.bool, device=second.device)
         # [p, c, c', d]: c' is the shared label as the next pair names it.
-        full = torch.where(agree[None, :, :, None], second[:, :, None, :], float("-inf"))
+        full = torch.where(agree[None, :, :, None], pairs[:, :, None, :], float("-inf"))
         return full.reshape(c * (c + 1), c * (c + 1))
 
     def encode(self, y: Tensor) -> Tensor:
