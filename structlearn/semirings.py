@@ -35,19 +35,18 @@ NEG_INF = float("-inf")
 class Units(NamedTuple):
     """How a recurrence over potentials of ``dtype`` holds scores: in float64, as multiples of ``unit``.
 
-    The range of float64 has room for any sum of float32 potentials. For float64 ones the unit is a power of two large
-    enough that a sum of the parts of an output has a quarter of the range to spare; dividing by it is exact but for
-    subnormal numbers.
+    The range of float64 has room for any sum of float32 potentials. For float64 ones the unit is 2^32, so that a sum of
+    2^32 parts stays finite; dividing by a power of two is exact but for subnormal numbers.
     """
 
     dtype: torch.dtype
     unit: float
 
     @staticmethod
-    def of(potential: Tensor, parts: int) -> Units:
-        """The units in which sums of up to ``parts`` potentials like this one are finite."""
+    def of(potential: Tensor) -> Units:
+        """The units in which sums of potentials like this one are finite."""
         widened = potential.dtype is torch.float32 and potential.device.type != "mps"  # which has no float64
-        return Units(potential.dtype, 1.0 if widened else 2.0 ** (4 * parts).bit_length())
+        return Units(potential.dtype, 1.0 if widened else 2.0**32)
 
     def widen(self, x: Tensor) -> Tensor:
         """Potentials as a recurrence holds them."""
@@ -63,26 +62,25 @@ class Units(NamedTuple):
         return (torch.where(x.isinf(), x, finite) * self.unit).to(self.dtype)
 
 
-def in_units(function: Callable[..., Tensor], potentials: Sequence[Tensor | None], parts: int) -> Tensor:
-    """``function(unit, *potentials)``, sums of up to ``parts`` potentials, computed in :class:`Units`.
+def in_units(function: Callable[..., Tensor], potentials: Sequence[Tensor | None]) -> Tensor:
+    """``function(unit, *potentials)``, sums of potentials, computed in :class:`Units`.
 
-    The result is a function of all potentials in autograd's eyes, also of those that small instances do not use.
+    The result is a function of all potentials in autograd's eyes, twice differentiable, also of those that small
+    instances do not use.
     """
     first = potentials[0]
     assert first is not None
-    units = Units.of(first, parts)
+    units = Units.of(first)
     result = units.narrow(function(units.unit, *(None if x is None else units.widen(x) for x in potentials)))
-    unused = [x[..., :0].sum() for x in potentials if x is not None and x.requires_grad]
+    unused = [x[..., :0].exp().sum() for x in potentials if x is not None and x.requires_grad]
     return result + sum(unused) if unused else result
 
 
-def evaluate(
-    semiring: Semiring, recurrence: Callable[..., Tensor], potentials: Sequence[Tensor | None], parts: int
-) -> Tensor:
-    """``recurrence(semiring, *potentials)``, totals over outputs of up to ``parts`` parts, in :class:`Units`."""
+def evaluate(semiring: Semiring, recurrence: Callable[..., Tensor], potentials: Sequence[Tensor | None]) -> Tensor:
+    """``recurrence(semiring, *potentials)``, totals over outputs, in :class:`Units`."""
     if not semiring.adds_scores:
         return recurrence(semiring, *potentials)
-    return in_units(lambda unit, *wide: recurrence(semiring.in_units(unit), *wide), potentials, parts)
+    return in_units(lambda unit, *wide: recurrence(semiring.in_units(unit), *wide), potentials)
 
 
 def log_sum_exp(x: Tensor, dim: int, unit: float = 1.0) -> Tensor:

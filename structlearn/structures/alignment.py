@@ -259,11 +259,7 @@ class Alignment(Structure):
                 grid = Grid(*(None if g is None else g + on[k] for g, k in zip(grid, (0, 1, 2, 1, 2), strict=True)))  # type: ignore[arg-type]
             return total(semiring, grid, n, m, self.mode == "local")
 
-        return evaluate(semiring, recurrence, (*(potentials or self._args[:5]), marks), self._parts)
-
-    @property
-    def _parts(self) -> int:
-        return self.match.shape[1] + self.match.shape[2]
+        return evaluate(semiring, recurrence, (*(potentials or self._args[:5]), marks))
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Paths (width, B, N+M) and totals (width, B): path i is the gradient of total i by marks on all operations."""
@@ -314,7 +310,7 @@ class Alignment(Structure):
         def look_up(_: float, *potentials: Tensor | None) -> Tensor:
             return paths.score(*potentials, y, n, m, self.mode, self.band)  # type: ignore[arg-type,call-arg]
 
-        return in_units(look_up, self._args[:5], self._parts)
+        return in_units(look_up, self._args[:5])
 
     def log_partition(self) -> Tensor:
         if self.backend == "reference":

@@ -48,15 +48,10 @@ class Structure(ABC):
     def replace(self, **potentials: Tensor | None) -> Self:
         """The same output space (lengths, backend) with some potentials replaced."""
 
-    @property
-    def _parts(self) -> int:
-        """An upper bound on the number of parts of an output, for :func:`structlearn.semirings.evaluate`."""
-        raise NotImplementedError
-
     def _widened(self) -> tuple[Self, Units]:
         """The same with potentials as recurrences hold them, and the units that they are in."""
         potentials = {name: recordable(x) for name, x in self.potentials.items()}
-        units = Units.of(potentials[self.fields[0]], self._parts)
+        units = Units.of(potentials[self.fields[0]])
         return self.replace(**{name: units.widen(x) for name, x in potentials.items()}), units
 
     def _given(self, potentials: dict[str, Tensor | None]) -> dict[str, Tensor | None]:

@@ -185,10 +185,6 @@ class LinearChain(Structure):
         return self.unary, self.transition, self.start, self.end, self.lengths
 
     @property
-    def _parts(self) -> int:
-        return 2 * self.unary.shape[1] + 1
-
-    @property
     def _needs_gradient(self) -> bool:
         return torch.is_grad_enabled() and (
             self.unary.requires_grad
@@ -208,7 +204,7 @@ class LinearChain(Structure):
                 transition = transition.masked_fill(~mask[:, 1:, None, None], 0.0)
             return total(semiring, unary, transition, start, end, mask.sum(1))
 
-        return evaluate(semiring, recurrence, potentials or self._args[:4], self._parts)
+        return evaluate(semiring, recurrence, potentials or self._args[:4])
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Labels (width, B, N) and totals (width, B): the parts of output i are the gradient of total i."""
@@ -269,7 +265,7 @@ class LinearChain(Structure):
         def look_up(_: float, unary: Tensor, transition: Tensor, start: Tensor | None, end: Tensor | None) -> Tensor:
             return _score_reference(unary, transition, start, end, y, mask)
 
-        return in_units(look_up, self._args[:4], self._parts)
+        return in_units(look_up, self._args[:4])
 
     def log_partition(self) -> Tensor:
         if self.backend == "cpu" and not is_dynamo_compiling():

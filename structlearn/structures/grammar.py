@@ -283,10 +283,6 @@ class WeightedCFG(Structure):
     def _needs_gradient(self) -> bool:
         return torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values())
 
-    @property
-    def _parts(self) -> int:
-        return 3 * self.terms.shape[1] + 1
-
     def _filled(
         self, terms: Tensor, rules: Tensor, roots: Tensor, spans: Tensor | None
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -306,7 +302,7 @@ class WeightedCFG(Structure):
             terms, rules, roots, spans = (semiring.lift(x) for x in self._filled(*potentials))  # type: ignore[arg-type]
             return cky.total(semiring, self.grammar, terms, rules, roots, spans, self._lengths)
 
-        return evaluate(semiring, recurrence, self._args[:4], self._parts)
+        return evaluate(semiring, recurrence, self._args[:4])
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Charts (width, B, N, N) and totals (width, B): the parts of output i are the gradient of total i."""
@@ -378,7 +374,7 @@ class WeightedCFG(Structure):
         def look_up(_: float, *potentials: Tensor | None) -> Tensor:
             return cky.score(self.grammar, *self._filled(*potentials), y, self.mask, self._lengths)  # type: ignore[arg-type]
 
-        value = in_units(look_up, self._args[:4], self._parts)
+        value = in_units(look_up, self._args[:4])
         found = charts.holds_tree(y, self._lengths)
         return torch.where(found, value, NEG_INF) if missing else value
 

@@ -92,5 +92,5 @@ def _reference(structure: WeightedCFG, counter: Counter, steps: list[Tensor | No
             return cky.total(semiring, structure.grammar, terms, rules, roots, spans, structure._lengths).T
 
         rules, roots = recordable(structure.rule_scores), recordable(structure.root_scores)
-        table = in_units(recurrence, (terms, rules, roots, spans), structure._parts)
+        table = in_units(recurrence, (terms, rules, roots, spans))
     return table, terms, spans

@@ -97,7 +97,7 @@ class SecondOrderChain(ExpandedChain):
             and is_eager(self.unary)
             and (_strays(self.transition.flatten()) or _strays(self.second.flatten()))
         )
-        units = Units.of(self.unary, 1)
+        units = Units.of(self.unary)
         if careful and units.unit == 1.0:
             kept = [None if x is None else units.widen(x) for x in kept]
         first, step, triple, start, end = kept
@@ -132,7 +132,7 @@ class SecondOrderChain(ExpandedChain):
         """
         c = second.shape[0]
         if careful:
-            both = in_units(lambda _, transition, second: transition + second, (transition, second), 2)
+            both = in_units(lambda _, transition, second: transition + second, (transition, second))
         else:
             both = transition + second
         pairs = torch.cat([both, transition[None]])

@@ -180,10 +180,6 @@ class SemiMarkov(Structure):
     def _args(self) -> tuple[Tensor, Tensor, Tensor | None]:
         return self.segments, self.transition, self.lengths
 
-    @property
-    def _parts(self) -> int:
-        return 2 * self.segments.shape[1]
-
     def _reference(self, semiring: Semiring, potentials: SemiMarkovPotentials | None = None) -> Tensor:
         mask, within = self.mask, self.segment_mask
 
@@ -193,7 +189,7 @@ class SemiMarkov(Structure):
                 transition = transition.masked_fill(~mask[:, 1:, None, None], 0.0)
             return total(semiring, segments, transition, mask.sum(1))
 
-        return evaluate(semiring, recurrence, potentials or self._args[:2], self._parts)
+        return evaluate(semiring, recurrence, potentials or self._args[:2])
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Outputs (width, B, N) and totals (width, B): the segments of output i are the gradient of total i."""
@@ -237,7 +233,7 @@ class SemiMarkov(Structure):
                 raise
         segmentation.check(y, mask, *self.segments.shape[2:])
         y = y.masked_fill(~mask, segmentation.INSIDE)
-        return in_units(lambda _, *wide: _score_reference(wide[0], wide[1], y), self._args[:2], self._parts)
+        return in_units(lambda _, *wide: _score_reference(wide[0], wide[1], y), self._args[:2])
 
     def log_partition(self) -> Tensor:
         if self.backend != "reference":

@@ -90,7 +90,7 @@ def _reference(
     def recurrence(_: float, segments: Tensor, transition: Tensor) -> Tensor:
         return _table(chain, segments, transition, step, matrix_step, size)
 
-    return in_units(recurrence, potentials, chain._parts)
+    return in_units(recurrence, potentials)
 
 
 def _table(

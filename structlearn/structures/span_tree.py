@@ -190,11 +190,7 @@ class SpanTree(Structure):
         def recurrence(semiring: Semiring, spans: Tensor) -> Tensor:
             return total(semiring, semiring.lift(spans.masked_fill(padding, 0.0)), lengths)
 
-        return evaluate(semiring, recurrence, [self.spans if spans is None else spans], self._parts)
-
-    @property
-    def _parts(self) -> int:
-        return 2 * self.spans.shape[1]
+        return evaluate(semiring, recurrence, [self.spans if spans is None else spans])
 
     @property
     def _lengths(self) -> Tensor:
@@ -268,7 +264,7 @@ class SpanTree(Structure):
             picked = spans.expand(*y.shape, -1).gather(-1, at).squeeze(-1)
             return torch.where(used, picked, 0.0).sum((-2, -1))
 
-        return in_units(look_up, [self.spans], self._parts)
+        return in_units(look_up, [self.spans])
 
     def log_partition(self) -> Tensor:
         if self.backend == "cpu" and not is_dynamo_compiling():

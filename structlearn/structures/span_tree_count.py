@@ -82,4 +82,4 @@ def _reference(structure: SpanTree, counter: Counter, step: Tensor) -> tuple[Ten
             elements = semiring.place(spans.masked_fill(padding, 0.0), step.masked_fill(padding, 0))
             return total(semiring, elements, structure._lengths).T
 
-        return in_units(recurrence, [spans], structure._parts), spans
+        return in_units(recurrence, [spans]), spans
