@@ -23,7 +23,7 @@ int64_t second(const SemiArgs* args, const T* weight, const SemiDirection<T>& v,
       if (d_segments) row.backward(semi, T(sign) * weight[b], sums.of(semi, chunk, b, d_segments, d_transition));
     }
   });
-  if (d_segments) sums.write(semi, d_transition);
+  if (d_transition) sums.write(semi, d_transition);  // without segments, too
   return 0;
 }
 
