@@ -34,8 +34,8 @@ def memory(faults: ctypes.CDLL) -> dict[str, int]:
         for name, call in Instances(seed, size).calls().items():
             expected, k, failed = outcome(call), 0, True
             while failed:
-                # Every allocation of the first hundred, then ever fewer: each large call makes thousands alike.
-                k += 1 + k // 40
+                # Every one of the first, then ever fewer: large calls make thousands that are alike.
+                k += 1 + k // 4
                 faults.fail_memory(k)
                 found: list[Any] = []
                 words = refusal(lambda: found.append(outcome(call)))  # noqa: B023
