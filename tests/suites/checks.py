@@ -49,8 +49,11 @@ def numbers(x: Tensor) -> np.ndarray:
 
 
 def totals(found: Tensor, low: Any, engine: str) -> np.ndarray:
-    """Values as numbers. Triton's kernels read masks of finfo.min as -2^112 (float64: -2^1000), so that a total below the
-    range need only be as low as half of that."""
+    """Values as numbers.
+
+    Triton's kernels read masks of finfo.min as -2^112 (float64: -2^1000), so that a total below the range need only be
+    as low as half of that.
+    """
     value = numbers(found)
     if engine != "triton":
         return value
