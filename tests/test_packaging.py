@@ -85,7 +85,7 @@ def test_commands_of_the_readme_are_in_the_makefile() -> None:
     assert {"demo", "test", "lint", "bench"} <= named <= targets
 
 
-@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "notebooks", "docs", "help"])
+@pytest.mark.parametrize("target", ["demo", "test", "lint", "bench", "sanitize", "notebooks", "docs", "help"])
 def test_make_knows_how(target: str) -> None:
     done = subprocess.run(["make", "-n", target], cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -105,12 +105,12 @@ def test_make_refuses_an_old_python(tmp_path: Path) -> None:
     assert not (tmp_path / "venv").exists()
 
 
-def test_ci_runs_lint_and_tests() -> None:
+def test_ci_runs_lint_tests_and_sanitizers() -> None:
     script = ROOT / ".ci" / "run"
     assert os.access(script, os.X_OK)
     lines = script.read_text().splitlines()
     assert "set -euo pipefail" in lines
-    assert lines[-2:] == ["make lint", "make test"]
+    assert lines[-3:] == ["make lint", "make test", "make sanitize SECONDS_EACH=40"]
 
 
 def test_map_names_files_that_exist() -> None:
