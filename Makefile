@@ -29,7 +29,7 @@ bench: $(VENV)/installed-bench ## measure the chain beside its peers; ARGS=--hel
 	$(RUN)/python -m benchmarks.chain $(ARGS)
 
 sanitize: $(VENV)/installed-dev ## the kernels under AddressSanitizer, UBSan and ThreadSanitizer; SECONDS_EACH=600 of random calls
-	PYTHON=$(abspath $(RUN)/python) .ci/sanitize $(SECONDS_EACH)
+	PYTHON=$(abspath $(RUN)/python) .ci/sanitize $(SECONDS_EACH) $(SEED)
 
 notebooks: $(VENV)/installed-dev ## run the notebooks and store what they print and draw; ARGS=laso runs one
 	$(RUN)/python notebooks/run.py $(ARGS)

@@ -111,8 +111,7 @@ class Instances:
 
     def _search(self) -> Call:
         b, n, c = self.length(1, 5), self.length(1, 9), self.integer(1, 6)
-        scores = [torch.randn(shape, dtype=self.dtype, generator=self._draw) for shape in ((b, n, c), (c, c))]
-        args = *scores, None, None, None  # the losses let no gold pass that is forbidden
+        args = self.scores(b, n, c), self.scores(c, c), None, None, None
         gold = torch.randint(0, c, (b, n), generator=self._draw)
         levels = torch.linspace(0, 1, n + 1, dtype=self.dtype).expand(b, n + 1)
         score = sl.LinearChain(*args[:2]).score(gold)

@@ -110,7 +110,7 @@ def test_ci_runs_lint_tests_and_sanitizers() -> None:
     assert os.access(script, os.X_OK)
     lines = script.read_text().splitlines()
     assert "set -euo pipefail" in lines
-    assert lines[-3:] == ["make lint", "make test", "make sanitize SECONDS_EACH=40"]
+    assert lines[-3:] == ["make lint", "make test", "make sanitize SECONDS_EACH=40 SEED=0"]
 
 
 def test_map_names_files_that_exist() -> None:

@@ -74,6 +74,7 @@ class Search {
     const Chain<T>& chain = viterbi_.chain;
     const int64_t n = chain.length(b), N = chain.N;
     const int64_t* y = trial_.data() + b * N;
+    if (y[0] == kPadLabel) return s_.proven[b] = 1, true;  // no output is allowed: there is none worse than gold
     T x = 0;
     for (int64_t t = 0; t < n; ++t)
       if (y[t] != s_.gold[b * N + t]) x += s_.discount ? s_.discount[b * N + t] : T(1);
