@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -32,10 +32,8 @@ from structlearn.structures import chain_count, checks
 from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable, LabelCounter
 
-if TYPE_CHECKING:
-    from structlearn.torch_struct import ChainQueries
-
 BACKENDS = ("reference", "cpu", "triton", "torch-struct")
+_BY_AUTOGRAD = ("reference", "torch-struct")  # recurrences in torch
 _CPU = ("auto", "cpu")
 
 
@@ -175,12 +173,6 @@ class LinearChain(Structure):
         return type(self)(**self._given(potentials), lengths=self.lengths, backend=self.backend)  # type: ignore[arg-type]
 
     @property
-    def _through_torch_struct(self) -> ChainQueries:
-        from structlearn.torch_struct import ChainQueries
-
-        return ChainQueries(self)
-
-    @property
     def _args(self) -> tuple[Tensor, Tensor, Tensor | None, Tensor | None, Tensor | None]:
         return self.unary, self.transition, self.start, self.end, self.lengths
 
@@ -206,12 +198,20 @@ class LinearChain(Structure):
 
         return evaluate(semiring, recurrence, potentials or self._args[:4])
 
+    def _total(self, semiring: Semiring, potentials: ChainPotentials | None = None) -> Tensor:
+        """:meth:`_reference`, by torch-struct where that is the backend and has an answer."""
+        if self.backend == "torch-struct" and isinstance(semiring, (Log, Max, KMax)):
+            from structlearn.torch_struct.chain import total
+
+            return total(self, semiring, potentials or self._args[:4])
+        return self._reference(semiring, potentials)
+
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Labels (width, B, N) and totals (width, B): the parts of output i are the gradient of total i."""
         with recording():
             unary = recordable(self.unary).requires_grad_()
             rest = [None if x is None else recordable(x) for x in (self.transition, self.start, self.end)]
-            scores = self._reference(semiring, ChainPotentials(unary, *rest))  # type: ignore[arg-type]
+            scores = self._total(semiring, ChainPotentials(unary, *rest))  # type: ignore[arg-type]
             hot = torch.stack([torch.autograd.grad(s.sum(), unary, retain_graph=True)[0] for s in scores])
         scores = scores.detach()
         labels = hot.argmax(-1) if hot.shape[-1] else hot.new_zeros(hot.shape[:-1], dtype=torch.int64)
@@ -219,11 +219,9 @@ class LinearChain(Structure):
         return labels.masked_fill(~keep, PAD), scores
 
     def _best(self) -> tuple[Tensor, Tensor]:
-        if self.backend == "reference":
+        if self.backend in _BY_AUTOGRAD:
             labels, scores = self._reference_outputs(Max())
             return labels[0], scores[0]
-        if self.backend == "torch-struct":
-            return self._through_torch_struct.best()
         labels, score = ops.viterbi(*self._args, self.backend)
         return labels, score
 
@@ -240,11 +238,9 @@ class LinearChain(Structure):
         return labels
 
     def max(self) -> Tensor:
-        if self.backend == "reference":
-            value = self._reference(Max())[0]
+        if self.backend in _BY_AUTOGRAD:
+            value = self._total(Max())[0]
             return torch.where(value == float("-inf"), value.detach(), value)
-        if self.backend == "torch-struct":
-            return self._through_torch_struct.max()
         if self.backend == "triton":
             labels, value = self._best()
             scores = self.score(labels.clamp(min=0))  # look-ups, to carry the gradient
@@ -274,10 +270,8 @@ class LinearChain(Structure):
             )
             if found is not None:
                 return found
-        if self.backend == "reference":
-            return self._reference(Log())[0]
-        if self.backend == "torch-struct":
-            return self._through_torch_struct.log_partition()
+        if self.backend in _BY_AUTOGRAD:
+            return self._total(Log())[0]
         args = self._args
         keep = self._needs_gradient
         if keep and self.backend == "cpu" and is_eager(args[0]):
@@ -291,7 +285,7 @@ class LinearChain(Structure):
         unary (B, N, C) holds P(y_t = c); a per-position transition (B, N-1, C, C) holds P(y_t = p, y_{t+1} = c),
         a shared one (C, C) the expected number of uses in the whole batch. Differentiable.
         """
-        if self.backend in ("reference", "torch-struct"):
+        if self.backend in _BY_AUTOGRAD:
             return marginals_by_autograd(self)
         if self.backend == "cpu" and is_eager(self.unary) and not self._needs_gradient:
             return self.log_partition_and_marginals()[1]
@@ -380,10 +374,8 @@ class LinearChain(Structure):
     def topk(self, k: int) -> tuple[Tensor, Tensor]:
         """Labels (k, B, N) and scores (k, B) of the k best outputs, best first; the scores are differentiable."""
         check_count("k", k)
-        if self.backend == "reference":
+        if self.backend in _BY_AUTOGRAD:
             labels, scores = self._reference_outputs(KMax(k))
-        elif self.backend == "torch-struct":
-            labels, scores = self._through_torch_struct.topk(k)
         else:
             labels, scores = ops.kbest(*self._args, k, self.backend)
         if torch.is_grad_enabled() and any(x.requires_grad for x in self.potentials.values()):
@@ -407,7 +399,7 @@ class LinearChain(Structure):
     def sample(self, n: int = 1, generator: torch.Generator | None = None) -> Tensor:
         """n draws from p(y) = exp(s(y)) / Z, labels (n, B, N), all -100 where every output is forbidden."""
         check_count("n", n)
-        if self.backend in ("reference", "torch-struct"):
+        if self.backend in _BY_AUTOGRAD:
             # A draw is a batch row: one backward pass makes them all, where n totals would take one each.
             rows = self._repeat(n)._reference_outputs(Sample(1, generator))[0]
             return rows.view(n, *self.unary.shape[:2])

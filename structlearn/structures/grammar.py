@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import Any, NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -42,9 +42,6 @@ from structlearn.structures.base import (
 from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.structures.rules import Grammar
 from structlearn.trees import Tree
-
-if TYPE_CHECKING:
-    from structlearn.torch_struct.grammar import GrammarQueries
 
 _NATIVE = ("reference", "cpu", "triton", "torch-struct")
 NEG_INF = float("-inf")
@@ -270,12 +267,6 @@ class WeightedCFG(Structure):
         return grammar_count.best_by_count(self, counter, offset, slope)
 
     @property
-    def _through_torch_struct(self) -> GrammarQueries:
-        from structlearn.torch_struct.grammar import GrammarQueries
-
-        return GrammarQueries(self)
-
-    @property
     def _args(self) -> tuple[Any, ...]:
         return self.terms, self.rule_scores, self.root_scores, self.spans, self.lengths, *ops.unpack(self.grammar)
 
@@ -303,6 +294,14 @@ class WeightedCFG(Structure):
             return cky.total(semiring, self.grammar, terms, rules, roots, spans, self._lengths)
 
         return evaluate(semiring, recurrence, self._args[:4])
+
+    def _total(self, semiring: Semiring) -> Tensor:
+        """:meth:`_reference`, by torch-struct where that is the backend."""
+        if self.backend == "torch-struct":
+            from structlearn.torch_struct.grammar import total
+
+            return total(self, semiring)
+        return self._reference(semiring)
 
     def _reference_outputs(self, semiring: Semiring) -> tuple[Tensor, Tensor]:
         """Charts (width, B, N, N) and totals (width, B): the parts of output i are the gradient of total i."""
@@ -344,11 +343,9 @@ class WeightedCFG(Structure):
         return y, score
 
     def max(self) -> Tensor:
-        if self.backend == "reference":
-            best = self._reference(Max())[0]
+        if self.backend in ("reference", "torch-struct"):
+            best = self._total(Max())[0]
             return torch.where(best == NEG_INF, best.detach(), best)  # no output, no gradient
-        if self.backend == "torch-struct":
-            return self._through_torch_struct.max()
         if self.backend == "triton":
             y, best = gpu_ops.best(*self._args)
             if not self._needs_gradient:
@@ -379,10 +376,8 @@ class WeightedCFG(Structure):
         return torch.where(found, value, NEG_INF) if missing else value
 
     def log_partition(self) -> Tensor:
-        if self.backend == "reference":
-            return self._reference(Log())[0]
-        if self.backend == "torch-struct":
-            return self._through_torch_struct.log_partition()
+        if self.backend in ("reference", "torch-struct"):
+            return self._total(Log())[0]
         if self.backend == "triton":
             total: Tensor = gpu_ops.forward(*self._args)[0]
             return total

@@ -92,7 +92,7 @@ class SecondOrderChain(ExpandedChain):
         pairs = torch.arange(c * (c + 1), device=unary.device)
         self.emit = pairs % c
         self.backend = choose_backend(backend, unary.device.type, BACKENDS)
-        careful = self.backend == "reference" or (
+        careful = self.backend in ("reference", "torch-struct") or (
             self.backend == "cpu"
             and is_eager(self.unary)
             and (_strays(self.transition.flatten()) or _strays(self.second.flatten()))

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import NamedTuple, Self
 
 import torch
 from torch import Tensor
@@ -38,9 +38,6 @@ from structlearn.structures import charts, checks, span_tree_count
 from structlearn.structures.base import PAD, Structure, check_count, marginals_by_autograd, recordable, recording
 from structlearn.structures.counting import CountedBest, Counter, CountTable
 from structlearn.trees import Tree
-
-if TYPE_CHECKING:
-    from structlearn.torch_struct.span_tree import SpanTreeQueries
 
 _NATIVE = ("reference", "cpu", "triton", "torch-struct")
 _CPU = ("auto", "cpu")
@@ -178,12 +175,6 @@ class SpanTree(Structure):
         names = labels or [str(label) for label in range(self.spans.shape[3])]
         return charts.trees(y, self.mask, lambda label, start, end: names[label], words)
 
-    @property
-    def _through_torch_struct(self) -> SpanTreeQueries:
-        from structlearn.torch_struct.span_tree import SpanTreeQueries
-
-        return SpanTreeQueries(self)
-
     def _reference(self, semiring: Semiring, spans: Tensor | None = None) -> Tensor:
         padding, lengths = ~self.mask[..., None], self._lengths
 
@@ -191,6 +182,14 @@ class SpanTree(Structure):
             return total(semiring, semiring.lift(spans.masked_fill(padding, 0.0)), lengths)
 
         return evaluate(semiring, recurrence, [self.spans if spans is None else spans])
+
+    def _total(self, semiring: Semiring, spans: Tensor | None = None) -> Tensor:
+        """:meth:`_reference`, by torch-struct where that is the backend and has an answer."""
+        if self.backend == "torch-struct" and isinstance(semiring, (Log, Max)):
+            from structlearn.torch_struct.span_tree import total
+
+            return total(self, semiring, self.spans if spans is None else spans)
+        return self._reference(semiring, spans)
 
     @property
     def _lengths(self) -> Tensor:
@@ -202,7 +201,7 @@ class SpanTree(Structure):
         """Charts (width, B, N, N) and totals (width, B): the parts of output i are the gradient of total i."""
         with recording():
             spans = recordable(self.spans).requires_grad_()
-            scores = self._reference(semiring, spans)
+            scores = self._total(semiring, spans)
             return self._charts(scores, scores, spans), scores.detach()
 
     def _charts(self, totals: Tensor, scores: Tensor, spans: Tensor) -> Tensor:
@@ -212,11 +211,9 @@ class SpanTree(Structure):
         return hot.argmax(-1).masked_fill(~keep, PAD)
 
     def _best(self) -> tuple[Tensor, Tensor]:
-        if self.backend == "reference":
+        if self.backend in ("reference", "torch-struct"):
             labels, scores = self._reference_outputs(Max())
             return labels[0], scores[0]
-        if self.backend == "torch-struct":
-            return self._through_torch_struct.best()
         labels, score = ops.best(self.spans, self.lengths, self.backend)
         return labels, score
 
@@ -233,11 +230,9 @@ class SpanTree(Structure):
         return labels
 
     def max(self) -> Tensor:
-        if self.backend == "reference":
-            best = self._reference(Max())[0]
+        if self.backend in ("reference", "torch-struct"):
+            best = self._total(Max())[0]
             return torch.where(best == float("-inf"), best.detach(), best)  # no output, no gradient
-        if self.backend == "torch-struct":
-            return self._through_torch_struct.max()
         if self.backend == "triton":
             labels, best = ops.best(self.spans, self.lengths, self.backend)
             return self._scores(labels, best) if torch.is_grad_enabled() and self.spans.requires_grad else best
@@ -271,10 +266,8 @@ class SpanTree(Structure):
             found: Tensor | None = span_tree_log_partition(self.spans, self.lengths, span_tree_again)
             if found is not None:
                 return found
-        if self.backend == "reference":
-            return self._reference(Log())[0]
-        if self.backend == "torch-struct":
-            return self._through_torch_struct.log_partition()
+        if self.backend in ("reference", "torch-struct"):
+            return self._total(Log())[0]
         keep = torch.is_grad_enabled() and self.spans.requires_grad
         if keep and self.backend == "cpu" and is_eager(self.spans):
             return value_and_gradient.span_tree_log_partition(self.spans, self.lengths)

@@ -17,7 +17,6 @@ from typing import Any
 from structlearn.errors import ArgumentError
 from structlearn.structures import LinearChain, SemiMarkov, SpanTree, Structure, WeightedCFG
 from structlearn.torch_struct import chain, grammar, semimarkov, span_tree
-from structlearn.torch_struct.chain import ChainQueries as ChainQueries
 
 
 def to_torch_struct(structure: Structure) -> Any:

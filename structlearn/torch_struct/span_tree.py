@@ -1,9 +1,7 @@
 """Span trees through torch-struct.
 
 torch-struct's ``TreeCRF`` has the parts of :class:`SpanTree`: potentials (B, N, N, L), every span of a binary tree
-counted, single words included. Its zero is finite, so forbidden parts get ``FORBIDDEN`` and totals are told apart as in
-``chain.py``, or refused; it has no empty sentence, so those stand as one word. Its recurrence is generic over
-semirings, and takes ours, so that ties fall as in every other backend.
+counted, single words included. It has no empty sentence, so those stand as one word.
 """
 
 from __future__ import annotations
@@ -13,18 +11,27 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from structlearn.errors import BackendError
-from structlearn.semirings import Max
-from structlearn.structures.base import recordable, recording
+from structlearn.semirings import Semiring
 from structlearn.structures.span_tree import SpanTree
-from structlearn.torch_struct.chain import FORBIDDEN, score_bounds, without_forbidden
+from structlearn.torch_struct.engine import FORBIDDEN, Theirs, refused, through
+
+
+def _filled(structure: SpanTree, spans: Tensor) -> Tensor:
+    """A copy, since torch-struct makes its potentials ask for gradients."""
+    if spans.numel() == 0:
+        raise refused("at least one word", tuple(spans.shape))
+    return spans.masked_fill(~structure.mask[..., None], 0.0)
 
 
 def to_torch_struct(structure: SpanTree) -> Any:
-    """``torch_struct.TreeCRF`` with the same distribution as ``structure``."""
+    """``torch_struct.TreeCRF`` with the same distribution as ``structure``.
+
+    Its zero is finite: forbidden spans get ``FORBIDDEN``, and so do scores below that.
+    """
     from torch_struct import TreeCRF
 
-    return TreeCRF(_spans(structure), lengths=structure._lengths.clamp(min=1))
+    spans = _filled(structure, structure.spans).clamp(min=FORBIDDEN)
+    return TreeCRF(spans, lengths=structure._lengths.clamp(min=1))
 
 
 def from_torch_struct(distribution: Any, *, backend: str = "auto") -> SpanTree:
@@ -32,65 +39,14 @@ def from_torch_struct(distribution: Any, *, backend: str = "auto") -> SpanTree:
     return SpanTree(distribution.log_potentials, lengths=distribution.lengths, backend=backend)
 
 
-def _spans(structure: SpanTree) -> Tensor:
-    if structure.spans.numel() == 0:
-        raise BackendError("backend", "at least one word for torch-struct", tuple(structure.spans.shape), "pass 'auto'")
-    # A copy, since torch-struct makes its potentials ask for gradients.
-    return structure.spans.masked_fill(~structure.mask[..., None], 0.0).clamp(min=FORBIDDEN)
+def total(structure: SpanTree, semiring: Semiring, spans: Tensor) -> Tensor:
+    """The total (1, B) over Log or Max, by torch-struct's recurrence."""
+    from torch_struct import CKY_CRF
 
+    lengths = structure._lengths
 
-class _FirstMax:
-    """Our max semiring in the words of torch-struct: the lowest index among equals."""
+    def recurrence(semiring: Semiring, spans: Tensor) -> Tensor:
+        found: Tensor = CKY_CRF(Theirs(semiring)).logpartition(_filled(structure, spans), lengths.clamp(min=1))[0]
+        return torch.where(lengths > 0, found, 0.0)
 
-    def size(self) -> int:
-        return 1
-
-    def convert(self, potentials: Tensor) -> Tensor:
-        return potentials.unsqueeze(0)
-
-    def zero_(self, xs: Tensor) -> Tensor:
-        return xs.fill_(FORBIDDEN)
-
-    def sum(self, xs: Tensor) -> Tensor:
-        return Max().sum(xs, -1)
-
-    def times(self, a: Tensor, b: Tensor) -> Tensor:
-        return a + b
-
-    def dot(self, a: Tensor, b: Tensor) -> Tensor:
-        return self.sum(a + b)
-
-
-class SpanTreeQueries:
-    """The queries of a :class:`SpanTree` answered by torch-struct."""
-
-    def __init__(self, structure: SpanTree) -> None:
-        self._structure = structure
-        self._differentiable = torch.is_grad_enabled() and structure.spans.requires_grad
-
-    def _clean(self, scores: Tensor) -> Tensor:
-        """-inf below any real score, 0 for empty sentences."""
-        spans = self._structure.spans.masked_fill(~self._structure.mask[..., None], 0.0)
-        empty = self._structure._lengths == 0
-        scores = without_forbidden(scores.masked_fill(empty, 0.0), score_bounds((spans, 2 * spans.shape[1])))
-        scores = scores.masked_fill(empty, 0.0)
-        return scores if self._differentiable else scores.detach()
-
-    def log_partition(self) -> Tensor:
-        return self._clean(to_torch_struct(self._structure).partition)
-
-    def max(self) -> Tensor:
-        return self._clean(self._totals(_spans(self._structure))[0])
-
-    def best(self) -> tuple[Tensor, Tensor]:
-        with recording():
-            spans = recordable(_spans(self._structure)).requires_grad_()
-            totals = self._totals(spans)
-            scores = self._clean(totals.detach()).detach()
-            return self._structure._charts(totals, scores, spans)[0], scores[0]
-
-    def _totals(self, spans: Tensor) -> Tensor:
-        from torch_struct import CKY_CRF
-
-        totals: Tensor = CKY_CRF(_FirstMax()).logpartition(spans, self._structure._lengths.clamp(min=1))[0]
-        return totals
+    return through(semiring, recurrence, [spans])

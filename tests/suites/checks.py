@@ -25,7 +25,6 @@ from .structures import PAD, flat
 
 K = 4
 NEG_INF = float("-inf")
-ROUGH = ("triton", "torch-struct")  # log space in the dtype of the potentials
 
 
 def near(found: Any, low: Any, high: Any, what: str) -> None:
@@ -78,7 +77,7 @@ def error_of_marginals(problem: Problem, row: Exact, engine: str) -> float | Non
     else:
         return bound_of_decided(row)
     bound = bound if single else bound * 1e-6
-    if engine in ROUGH:
+    if engine == "triton":  # log space in the dtype of the potentials
         bound = max(bound, 8 * row.eps * row.live_size * row.space.index.shape[1])
     return bound
 
