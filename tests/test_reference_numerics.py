@@ -391,22 +391,19 @@ def lowest(dtype: torch.dtype, space: Space | None = None) -> float:
 
 @every_space
 @every_dtype
-@pytest.mark.parametrize("mask", ["-1e4", "-1e30", "lowest", "-inf", "all"])
-def test_masks(space: Space, mask: str, dtype: torch.dtype) -> None:
-    low = lowest(dtype, space)
-    values = {"lowest": [low], "all": [-1e4, -1e30, low, NEG_INF]}.get(mask)
+def test_masks(space: Space, dtype: torch.dtype) -> None:
+    """Counted maxima beside the queries that tests/suites checks over single kinds of masks, offsets and sizes."""
+    values = [-1e4, -1e30, lowest(dtype, space), NEG_INF]
     for seed, share in enumerate((0.3, 0.8)):
-        check(space, masked(space.draw(dtype, seed), values or [float(mask)], share, seed), tolerance(dtype))
+        check(space, masked(space.draw(dtype, seed), values, share, seed), tolerance(dtype))
 
 
 @every_space
 @every_dtype
-@pytest.mark.parametrize("mask", [-1e4, -1e30, "lowest"])
-def test_every_output_masked_by_finite_numbers(space: Space, mask: Any, dtype: torch.dtype) -> None:
-    value = lowest(dtype) if mask == "lowest" else mask
+def test_every_output_masked_by_finite_numbers(space: Space, dtype: torch.dtype) -> None:
     given = space.draw(dtype, 1)
     for name in ([], list(given)[:1], list(given)):
-        check(space, given | {n: torch.full_like(given[n], value) for n in name}, tolerance(dtype))
+        check(space, given | {n: torch.full_like(given[n], lowest(dtype)) for n in name}, tolerance(dtype))
 
 
 @every_space
@@ -419,26 +416,6 @@ def test_scores_up_to_a_quarter_of_the_range(space: Space, dtype: torch.dtype) -
         given = {name: x * size for name, x in grid.items()}
         check(space, given, tolerance(dtype))
         check(space, masked(given, [lowest(dtype, space)], 0.3, 1), tolerance(dtype))
-
-
-@every_space
-@every_dtype
-@pytest.mark.parametrize(("per", "offset"), [("field", 1e4), ("field", -1e4), ("row", 1e4), ("entry", 1e4)])
-def test_offsets(space: Space, per: str, offset: float, dtype: torch.dtype) -> None:
-    given = space.draw(dtype, 3, spread=3.0)
-    g = torch.Generator().manual_seed(4)
-    for name, x in given.items():
-        row = torch.linspace(-1, 1, len(x), dtype=dtype).view(-1, *[1] * (x.dim() - 1))
-        by = {"field": torch.ones(()), "row": row, "entry": torch.rand(x.shape, generator=g)}[per]
-        given[name] = x + offset * by.to(dtype)
-    check(space, given, 1e-6 if dtype is torch.float32 else 1e-9)
-
-
-@every_space
-@every_dtype
-@pytest.mark.parametrize("size", [1e4, 1e6, 1e8])
-def test_sizes(space: Space, size: float, dtype: torch.dtype) -> None:
-    check(space, space.draw(dtype, 5, spread=size), max(tolerance(dtype), 1e-14 * size))
 
 
 @every_dtype
