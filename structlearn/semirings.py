@@ -273,6 +273,7 @@ class Entropy(Semiring):
         log_p = relative - log_sum_exp(relative, dim, self.unit).unsqueeze(dim)
         log_p = log_p.masked_fill(log_weight == NEG_INF, NEG_INF)
         p = _scaled(log_p, self.unit).exp()
+        # Beside p = 0, log p may be near the end of the range, and its product with a gradient beyond it.
         mixed = p * (entropy - log_p.masked_fill(p == 0, 0.0))
         return torch.stack([log_sum_exp(log_weight, dim, self.unit), mixed.sum(dim)])
 

@@ -650,3 +650,18 @@ def test_second_derivatives_through_the_units(space: Space) -> None:
     assert torch.autograd.gradcheck(log_partition, leaves, fast_mode=True)
     assert torch.autograd.gradgradcheck(log_partition, leaves, fast_mode=True)
     assert torch.autograd.gradcheck(entropy, leaves, fast_mode=True)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("weight", [1.0, 1e3])
+def test_entropy_gradient_beside_masks_at_the_end_of_the_range(dtype: torch.dtype, weight: float) -> None:
+    """The incoming gradient times a masked part's log p is beyond the range, beside a probability of 0."""
+    low = torch.finfo(dtype).min
+    masked, forbidden = (torch.tensor([[0.0, x, 1.0]], dtype=dtype, requires_grad=True) for x in (low, NEG_INF))
+    for scores in (masked, forbidden):
+        (sl.Categorical(scores).entropy() * weight).sum().backward()
+        chain = sl.LinearChain(scores[:, None], torch.zeros(3, 3, dtype=dtype), backend="reference")
+        (chain.entropy() * weight).sum().backward()
+    torch.testing.assert_close(masked.grad, forbidden.grad)
+    assert masked.grad is not None
+    assert masked.grad.isfinite().all()
