@@ -195,3 +195,18 @@ def test_a_constant_added_everywhere_changes_nothing_but_the_value(dtype: torch.
     unary, transition = torch.randn((4, 6, 5), generator=g), torch.randn((5, 5), generator=g)
     for shift in (-3e4, 3e4):
         check(problem(unary + shift, transition - shift / 2, dtype))
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("where", ["transition", "unary"])
+@pytest.mark.parametrize("huge", [1e15, 1e20, 1e25, 1e30])
+def test_log_partition_beside_huge_scores_that_no_output_has(dtype: torch.dtype, where: str, huge: float) -> None:
+    unary = torch.tensor([[[1000.0, NEG_INF], [20000.0, 0.0]]], dtype=dtype)
+    transition = torch.tensor([[3.0, NEG_INF], [0.0, 0.0]], dtype=dtype)
+    if where == "transition":
+        transition[1, 1] = huge
+    else:
+        unary[0, 1, 1] = huge
+    chain = sl.LinearChain(unary, transition.requires_grad_(), backend="cpu")
+    assert chain.log_partition().item() == 21003.0
+    assert chain.log_partition_and_marginals()[0].item() == 21003.0

@@ -47,7 +47,7 @@ class LogRow {
   // Forward pass; enough for log_z and mean.
   void forward(const Chain<T>& chain, int64_t b, const ChainDirection<T>& v = {}) {
     C_ = chain.C, Cp_ = padded<double>(C_), n_ = chain.length(b), row_ = b, v_ = v;
-    log_z = mean = offset_ = 0;
+    log_z = mean = offset_ = offset_rest_ = 0;
     if (n_ == 0) return;
     high_.resize(n_ * Cp_), low_.resize(n_ * Cp_), mean_.resize(kMean ? n_ * Cp_ : 0);
     for (Buffer<double>* x : {&u_, &x_low_, &p_}) x->resize(Cp_);
@@ -61,13 +61,13 @@ class LogRow {
     add_unary(chain, 0);
     for (int64_t t = 1; t < n_; ++t) {
       if (!chain.shared()) read_matrix(chain, t - 1);
-      offset_ += matrix_offset_;
+      take_off(matrix_offset_);
       forward_step(t);
       add_unary(chain, t);
     }
     read(chain.end, u_.data);
     const Sum all = weigh(high(n_ - 1), low(n_ - 1), u_.data, nullptr, p_.data);
-    log_z = all.value() + offset_;
+    log_z = all.value(offset_, offset_rest_);
     if (log_z == kNegInf<double>) mean = 0;
     if (!kMean || log_z == kNegInf<double>) return;
     if (kTangent) read_direction(v.end, chain.end, 0, v_unary_.data);
@@ -118,7 +118,9 @@ class LogRow {
   // sum exp(x): x = high + low + log(sum) in units, the three of them far apart in size.
   struct Sum {
     double high, low, sum;
-    double value() const { return sum > 0 ? high + (low + std::log(sum) * kUnit<T>) : kNegInf<double>; }
+    double value(double offset, double rest) const {
+      return sum > 0 ? (high + offset) + (low + rest + std::log(sum) * kUnit<T>) : kNegInf<double>;
+    }
   };
 
   double* high(int64_t t) { return high_.data + t * Cp_; }
@@ -131,11 +133,18 @@ class LogRow {
     std::fill(to + C_, to + Cp_, kNegInf<double>);
   }
   // What to take off scores that all lie beyond kHuge, masked or raised together: two of very different size would leave
-  // no room in a pair of doubles for what tells outputs apart.
+  // no room in a pair of doubles for what tells outputs apart. Nothing where some do not: the best output may use those.
   double offset_of(const T* scores, int64_t size) const {
     constexpr double kHuge = 0x1p40 * kUnit<T>;
     const double top = largest(scores, size);
-    return std::abs(top) > kHuge && !std::isinf(top) ? top : 0;
+    if (std::abs(top) <= kHuge || std::isinf(top)) return 0;
+    const bool all = std::none_of(scores, scores + size, [](T x) { return std::abs(in_units(x)) <= kHuge; });
+    return all ? top : 0;
+  }
+  void take_off(double offset) {
+    double rest;
+    offset_ = sum_and_rest(offset_, offset, &rest);
+    offset_rest_ += rest;
   }
   void read_matrix(const Chain<T>& chain, int64_t t) {
     const T* m = chain.transition(row_, t);
@@ -169,7 +178,7 @@ class LogRow {
     const T* u = chain.unary(row_, t);
     const double offset = offset_of(u, C_);
     read(u, u_.data, offset);
-    offset_ += offset;
+    take_off(offset);
     if (t == 0) std::fill_n(l, Cp_, 0.0);
     for (int64_t c = 0; c < Cp_; c += L) add(h + c, l + c, load(u_.data + c), V{});
     if constexpr (kTangent) {
@@ -296,7 +305,8 @@ class LogRow {
   }
 
   int64_t C_ = 0, Cp_ = 0, n_ = 0, row_ = 0;
-  double offset_ = 0, matrix_offset_ = 0;  // taken off so far, and off the matrix in matrix_
+  double offset_ = 0, offset_rest_ = 0;  // taken off so far, as two numbers
+  double matrix_offset_ = 0;             // and off the matrix in matrix_
   ChainDirection<T> v_;
   Buffer<double> high_, low_, mean_;                         // a_t and what is beside it
   Buffer<double> b_, b_low_, b_mean_;
