@@ -426,3 +426,37 @@ def test_no_examples_and_empty_outputs_cost_nothing(shape: Any, cost: Any, infer
             assert not grad.any()
     for other in (sl.CRFLoss(), sl.PerceptronLoss(), sl.SoftmaxMargin(sl.costs.Hamming())):
         assert float(other(chain, gold).detach()) == 0.0
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("size", [1.0, 100.0])
+def test_slack_of_second_order_chains_of_any_size(backend: str, size: float) -> None:
+    """Large transitions make the chain over pairs of labels wider than the scores and the tables of the cost."""
+    torch.manual_seed(0)
+    unary, transition, second = (size * torch.randn(s) for s in ((4, 3, 2), (2, 2), (2, 2, 2)))
+    chain = sl.SecondOrderChain(unary, transition, second, backend=backend)
+    gold = torch.tensor([[0, 1, 1], [1, 1, 0], [0, 0, 0], [1, 0, 1]])
+    loss = sl.StructuredHinge(sl.costs.Hamming(), rescaling="slack", reduction="none")(chain, gold)
+    outputs = torch.tensor(list(itertools.product(range(2), repeat=3)))
+    scores = (
+        unary.gather(2, outputs.T.expand(4, 3, 8)).sum(1)
+        + transition[outputs[:, :-1], outputs[:, 1:]].sum(1)
+        + second[tuple(outputs.T)]
+    )
+    here = (gold[:, None] == outputs).all(2)
+    delta = (gold[:, None] != outputs).sum(2)
+    expected = (delta * (1.0 + scores - scores[here][:, None])).amax(1)
+    torch.testing.assert_close(loss, expected, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["reference", "cpu"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_slack_where_a_finite_number_masks_every_output(backend: str, dtype: torch.dtype) -> None:
+    """Cost times such a gold's score is beyond the dtype's range; what is found is an output, if one up to rounding."""
+    low = torch.finfo(dtype).min
+    chain = sl.LinearChain(torch.full((1, 3, 2), low, dtype=dtype), torch.zeros(2, 2, dtype=dtype), backend=backend)
+    tree = sl.SpanTree(torch.full((1, 2, 2, 2), low, dtype=dtype), backend=backend)
+    for structure, gold in ((chain, [[0, 1, 1]]), (tree, [[[0, 1], [-100, 0]]])):
+        found = sl.most_violated(structure, torch.tensor(gold), sl.costs.Hamming(), rescaling="slack")
+        assert structure.score(found.y).isfinite().all()
+        assert 0 <= found.value <= 3

@@ -132,7 +132,9 @@ def find(
         if rescaling == "margin":
             offset, slope = size - shift, torch.ones_like(size)
         else:
-            offset, slope = size * (1.0 - shift), size
+            # The maximiser in units in which the product with a masked gold's score stays in range.
+            slope = size / 2.0 ** (4 + int(size.max()).bit_length())
+            offset = slope * (1.0 - shift)
         return structure.best_by_count(counted.counter, offset, slope).y, proven
     raise InferenceError(
         "cost",

@@ -119,5 +119,6 @@ class ExpandedChain(Structure):
         return CountTable(self._narrow(found.table), lambda index: self._emitted(found.decode(index)))
 
     def best_by_count(self, counter: Counter | LabelCounter, offset: Tensor, slope: Tensor) -> CountedBest:
-        found = self.inner.best_by_count(self._inner_counter(counter), offset, slope)
+        wide = self.inner.unary.dtype
+        found = self.inner.best_by_count(self._inner_counter(counter), offset.to(wide), slope.to(wide))
         return CountedBest(self._emitted(found.y), found.index, self._narrow(found.value))
