@@ -17,6 +17,9 @@ import pytest
 import structlearn as sl
 from structlearn import cli, encoders, tasks
 from structlearn.data import conll, fasta, letters, modules, propbank, taxonomies, treebank
+from structlearn.data.brackets import parse_tree
+from structlearn.data.chunk_features import Tokens
+from structlearn.data.codecs.trees import ParsingCodec
 from structlearn.errors import ArgumentError, FormatError
 from structlearn.reranking import read_blocks, read_jsonl
 from structlearn.storage import text
@@ -208,3 +211,19 @@ def test_mutants_of_what_predict_reads_end_in_words(tmp_path: Path) -> None:
     for part in ("predict aligning", "predict parsing rules", "predict reranking", "predict sparse tagging"):
         report = mutate_texts.run(MUTANTS, 1, part, tmp_path)
         assert not report.wrong, report.wrong
+
+
+def test_sparse_features_of_no_sentences_are_none() -> None:
+    tokens = Tokens([])
+    assert len(tokens.place) == 0
+    assert not any(bool(values.any()) for values in (*tokens.word.values(), *tokens.pos.values()))
+
+
+def test_charts_of_long_trees_take_memory_by_the_square_of_their_words() -> None:
+    """A chart of 2,000 words has 32 MB; all cuts of all its spans would have 8 GB."""
+    tree = parse_tree("(S " + "(A a)" * 2000 + ")")
+    codec = ParsingCodec.fit([tree], kind="rules")
+    gold = codec.encode([tree])[0].gold
+    assert int((gold != -100).sum()) == 2 * 2000 - 1
+    rules, left, right = codec.grammar.rules[gold[0, -1]].tolist()
+    assert [codec.grammar.symbols[n] for n in (rules, left, right)] == ["S", "A", "@S~A"]

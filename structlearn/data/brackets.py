@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from sys import intern
 
 from structlearn.errors import FormatError
 from structlearn.trees import Tree
@@ -34,9 +35,9 @@ def parse_trees(text: str, *, source: str = "text", line: int = 1) -> Iterator[T
     for token in _TOKEN.finditer(text):
         kind = token.lastgroup
         if kind == "word":
-            tree = Tree(token["tag"], token["word"])
+            tree = Tree(intern(token["tag"]), intern(token["word"]))
         elif kind == "label":
-            opened.append((token.start(), token["label"], []))
+            opened.append((token.start(), intern(token["label"]), []))
             continue
         elif kind == "loose":
             place = f"and more in '({opened[-1][1]}'" if opened else "outside brackets"

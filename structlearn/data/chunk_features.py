@@ -43,7 +43,7 @@ class Tokens:
         """Hashes (size,) of every attribute, 0 at the blanks."""
         kinds = dict.fromkeys(strings)
         number = {s: i for i, s in enumerate(kinds)}
-        at = torch.tensor([number[s] for s in strings])
+        at = torch.tensor([number[s] for s in strings], dtype=torch.int64)
         found = {}
         for name, value in (_POS if pos else _WORD).items():
             table = hash_strings(f"{name}={value(s)}" for s in kinds)

@@ -170,33 +170,38 @@ def not_derived(y: Tensor, place: Sequence[int]) -> LabelError:
 
 def from_trees(given: Sequence[Tree], grammar: Grammar, size: int) -> Tensor:
     """Trees in normal form over at most ``size`` words, whose labels are the grammar's names, as charts (B, N, N)."""
-    inner = {name: i for i, name in enumerate(grammar.nonterminals)}
-    single = {name: i for i, name in enumerate(grammar.preterminals)}
-    symbols = torch.full((len(given), size, size), PAD)
-    words = torch.full((len(given), size), PAD)
+
+    def symbol(node: Tree, b: int) -> int:
+        number = grammar.numbers[node.is_preterminal].get(node.label)
+        if number is None:
+            got = f"{node.label!r} in tree {b}"
+            raise LabelError("trees", "labels of the grammar", got, "extract it from these trees")
+        return number
+
+    words: list[tuple[int, ...]] = []
+    derived: list[tuple[int, ...]] = []
     for b, tree in enumerate(given):
         spans = tree.spans(preterminals=True)
         if spans[0].end >= size:
-            raise ShapeError(
-                "trees", f"at most {size} words", f"{spans[0].end + 1} in tree {b}", "make the chart larger"
-            )
+            got = f"{spans[0].end + 1} in tree {b}"
+            raise ShapeError("trees", f"at most {size} words", got, "make the chart larger")
         for node, (i, j, label) in zip(tree.preorder(), spans, strict=True):
-            number = (single if node.is_preterminal else inner).get(label)
-            if number is None:
-                raise LabelError(
-                    "trees", "labels of the grammar", f"{label!r} in tree {b}", "extract it from these trees"
-                )
-            if node.is_preterminal:
-                words[b, i] = number
-            elif i == j or symbols[b, i, j] != PAD:
+            number, below = symbol(node, b), [symbol(child, b) for child in node.subtrees]
+            if not below:
+                words.append((b, i, j, number - grammar.num_nonterminals))
+            elif len(below) == 1:
                 got = f"{label!r} as one of several over words {i}..{j} of tree {b}"
                 raise LabelError("trees", "one symbol over every span", got, "join unary chains, as to_cnf does")
             else:
-                symbols[b, i, j] = number
-    y = rules_of(symbols, words, grammar)
-    lost = (symbols != PAD) & (y == PAD)
-    if bool(lost.any()):
-        b, i, j = lost.nonzero()[0].tolist()
-        got = f"no rule for {grammar.nonterminals[int(symbols[b, i, j])]!r} over words {i}..{j} of tree {b}"
+                derived.append((b, i, j, number, *(below if len(below) == 2 else (PAD, PAD))))
+    over = torch.tensor(words, dtype=torch.int64).view(-1, 4)
+    inner = torch.tensor(derived, dtype=torch.int64).view(-1, 6)
+    rule = grammar.find(inner[:, 3:])
+    if bool((rule < 0).any()):
+        b, i, j, parent, *_ = inner[rule < 0][0].tolist()
+        got = f"no rule for {grammar.nonterminals[parent]!r} over words {i}..{j} of tree {b}"
         raise LabelError("trees", "binary trees that the grammar derives", got, "binarise them, or add the rule")
+    y = torch.full((len(given), size, size), PAD)
+    y[over[:, :3].unbind(1)] = over[:, 3]
+    y[inner[:, :3].unbind(1)] = rule
     return y

@@ -6,6 +6,7 @@ Symbols 0..NT-1 are nonterminals, which rules rewrite; NT..NT+P-1 are pretermina
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cached_property
 
 import torch
 from torch import Tensor
@@ -122,6 +123,12 @@ class Grammar:
     def symbols(self) -> tuple[str, ...]:
         """S names by symbol number."""
         return self._names[0] + self._names[1]
+
+    @cached_property
+    def numbers(self) -> tuple[dict[str, int], dict[str, int]]:
+        """Symbol numbers by name: of nonterminals, and of preterminals."""
+        nonterminals = {name: i for i, name in enumerate(self.nonterminals)}
+        return nonterminals, {name: i for i, name in enumerate(self.preterminals, self.num_nonterminals)}
 
     def _tables(self) -> tuple[Tensor, int]:
         """The rules by parent and by children in one int32 tensor, and the number of pairs Q.

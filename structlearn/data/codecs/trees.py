@@ -97,11 +97,11 @@ class ParsingCodec(Codec):
 
     def _encode(self, tree: Tree) -> EncodedTree:
         words, tags = zip(*tree.pos(), strict=True)
-        chars = [torch.tensor(self.chars(w[: _LETTERS // 2] + w[_LETTERS // 2 :][-_LETTERS // 2 :])) for w in words]
+        letters = [self.chars(w[: _LETTERS // 2] + w[_LETTERS // 2 :][-_LETTERS // 2 :]) for w in words]
+        longest = max(map(len, letters))
+        chars = torch.tensor([row + [PADDING] * (longest - len(row)) for row in letters])
         numbers = torch.tensor([self._tag.get(tag, 0) for tag in tags])
-        return EncodedTree(
-            torch.tensor(self.words(map(normal_form, words))), padded(chars), numbers, self._chart(tree), tree
-        )
+        return EncodedTree(torch.tensor(self.words(map(normal_form, words))), chars, numbers, self._chart(tree), tree)
 
     def _chart(self, tree: Tree) -> Tensor:
         """(N, N); all PAD for a tree that training could not learn."""
