@@ -109,14 +109,17 @@ def test_totals_that_no_float_holds(level: float, mode: str, dtype: torch.dtype)
 @pytest.mark.parametrize("difference", [0.0, 1.0, -1.0, 1e-3])
 @pytest.mark.parametrize("level", [0.0, 1e8])
 def test_best_paths_where_opening_and_extending_a_gap_tie(level: float, difference: float, mode: str) -> None:
-    """At 1e8 float32 does not tell the two scores of a gap apart; ties are resolved as in the reference."""
+    """Ties are resolved as in the reference; at 1e8 float32 does not tell the two scores of a gap apart."""
     torch.manual_seed(0)
     match = torch.randint(-2, 3, (6, 37, 41)).float()
     match[:, 0, 0] += level
     gaps = {"gap": -1.0, "gap_open": -1.0 - difference, "mode": mode}
     own, reference = (sl.Alignment(match, **gaps, backend=name) for name in ("cpu", "reference"))  # type: ignore[arg-type]
-    assert torch.equal(own.argmax(), reference.argmax())
-    assert torch.equal(own.max(), reference.max())
+    if level == 0.0:
+        assert torch.equal(own.argmax(), reference.argmax())
+    rounding = {"rtol": 1e-6, "atol": 1e-5}  # of float32 sums; the reference adds in float64
+    torch.testing.assert_close(reference.score(own.argmax()), reference.max(), **rounding)
+    torch.testing.assert_close(own.max(), reference.max(), **rounding)
 
 
 @pytest.mark.parametrize("size", [37, 300])

@@ -51,6 +51,7 @@ def samples(args: list[Any]) -> dict[str, tuple[Any, ...]]:
         "chain_backward": (*args, alpha, log_z, grad, "cpu"),
         "chain_second": (*quiet, grad.detach(), *directions),
         "chain_entropy": tuple(args),
+        "chain_entropy_backward": (*quiet, grad.detach()),
         "chain_margin": (*args, y, None),
         "chain_difference_backward": (*quiet, y, y.flip(0).contiguous(), grad.detach()),
         "chain_kbest": (*quiet, 3, "cpu"),
