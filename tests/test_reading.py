@@ -227,3 +227,16 @@ def test_charts_of_long_trees_take_memory_by_the_square_of_their_words() -> None
     assert int((gold != -100).sum()) == 2 * 2000 - 1
     rules, left, right = codec.grammar.rules[gold[0, -1]].tolist()
     assert [codec.grammar.symbols[n] for n in (rules, left, right)] == ["S", "A", "@S~A"]
+
+
+@pytest.mark.parametrize("form", ["text", "brackets", "jsonl"])
+def test_sentences_that_are_too_long_to_chart_are_refused(form: str) -> None:
+    codec = ParsingCodec.fit([parse_tree("(S (A a) (A a))")])
+    words = ["a"] * (codec.most_words + 1)
+    long = {
+        "text": " ".join(words),
+        "brackets": "(S " + "(A a)" * len(words) + ")",
+        "jsonl": json.dumps({"words": words, "pos": ["A"] * len(words)}),
+    }
+    with pytest.raises(FormatError, match=r"here, sentence 1: expected at most 1,000 words, got 1,001; split it"):
+        codec.parse(long[form] + "\n", form, "here")

@@ -1,5 +1,7 @@
 // Scores of given paths and their gradients: look-ups and counts, limited by memory latency and by
 // writing the dense (B, N, M) gradient once.
+#include <utility>
+
 #include "alignment.h"
 #include "pages.h"
 
@@ -54,22 +56,22 @@ int64_t score(const AlignmentArgs* args, const int64_t* paths, int64_t K, T* out
     const Walk walk(a, b);
     for (int64_t k = 0; k < K; ++k) {
       bool leaves = false;
-      const auto sum_in = [&](T unit, T* sum) {
-        *sum = 0;
-        return walk.run(paths + (k * a.B + b) * width, &leaves, [&](int64_t op, bool opens, int64_t i, int64_t j) {
+      // The sum of the scores times `share`, a power of two, and the place of an operation that is none.
+      const auto sum_of = [&](T share) {
+        T sum = 0;
+        const int64_t place = walk.run(paths + (k * a.B + b) * width, &leaves, [&](int64_t op, bool opens, int64_t i, int64_t j) {
           opens = opens && a.affine;
-          if (op == 0) *sum += match[i * a.match_n + j] / unit;
-          else if (op == 1) *sum += (opens ? at(a.open_x, a.open_x_b, a.open_x_n, i) : at(a.gap_x, a.gap_x_b, a.gap_x_n, i)) / unit;
-          else *sum += (opens ? at(a.open_y, a.open_y_b, a.open_y_m, j) : at(a.gap_y, a.gap_y_b, a.gap_y_m, j)) / unit;
+          if (op == 0) sum += match[i * a.match_n + j] * share;
+          else if (op == 1) sum += (opens ? at(a.open_x, a.open_x_b, a.open_x_n, i) : at(a.gap_x, a.gap_x_b, a.gap_x_n, i)) * share;
+          else sum += (opens ? at(a.open_y, a.open_y_b, a.open_y_m, j) : at(a.gap_y, a.gap_y_b, a.gap_y_m, j)) * share;
         });
+        return std::pair{sum, place};
       };
-      T sum;
-      const int64_t place = sum_in(T(1), &sum);
+      auto [sum, place] = sum_of(T(1));
       if (place >= 0) return (k * a.B + b) * width + place;
       if (!std::isfinite(sum)) {
         constexpr T unit = T(int64_t(1) << 62);  // longer paths do not fit into memory
-        sum_in(unit, &sum);
-        sum = saturated(sum, unit);
+        sum = saturated(sum_of(1 / unit).first, unit);
       }
       out[k * a.B + b] = leaves ? kNegInf<T> : sum;
     }

@@ -114,12 +114,13 @@ class CountTables {
 // equals. Finite addends never make an infinite value.
 template <class T>
 inline int64_t pick(const T* table, const T* offset, const T* slope, int64_t size, T* value, T unit = T(1)) {
+  constexpr T most = std::numeric_limits<T>::max();
+  const T share = 1 / unit;  // a power of two
   int64_t best = 0;
   *value = kNegInf<T>;
   for (int64_t g = 0; g < size; ++g) {
     if (table[g] == kNegInf<T> || offset[g] == kNegInf<T>) continue;
-    constexpr T most = std::numeric_limits<T>::max();
-    const T x = std::max(-most, std::min(most, offset[g] / unit + slope[g] * table[g]));
+    const T x = std::max(-most, std::min(most, offset[g] * share + slope[g] * table[g]));
     if (x > *value) *value = x, best = g;
   }
   *value = saturated(*value, unit);

@@ -133,7 +133,7 @@ def find(
             offset, slope = size - shift, torch.ones_like(size)
         else:
             # The maximiser in units in which the product with a masked gold's score stays in range.
-            slope = size / 2.0 ** (4 + int(size.max()).bit_length())
+            slope = torch.ldexp(size, -4 - torch.frexp(size.amax()).exponent)
             offset = slope * (1.0 - shift)
         return structure.best_by_count(counted.counter, offset, slope).y, proven
     raise InferenceError(

@@ -16,7 +16,7 @@ from structlearn.data.codecs.base import Codec
 from structlearn.data.codecs.tokens import parse_sentences
 from structlearn.data.extract import extract_grammar
 from structlearn.data.vocabulary import PADDING, Vocabulary, normal_form
-from structlearn.errors import LabelError
+from structlearn.errors import FormatError, LabelError
 from structlearn.structures import Grammar, charts
 from structlearn.structures.base import PAD
 from structlearn.trees import Tree
@@ -45,10 +45,12 @@ class ParsingCodec(Codec):
         kind: "rules": charts of rules of the grammar over observed parts of speech; "spans": charts of labels.
         direction, h, v: of binarisation.
 
-    Trees that the grammar does not derive are learned from where they stand for evaluation alone: their gold is PAD.
+    Trees that the grammar does not derive get gold PAD: they are evaluated but not trained on. ``parse`` refuses
+    sentences of more than ``most_words`` words, since the charts of a sentence grow with the square of its length.
     """
 
     formats = ("brackets", "text", "jsonl")
+    most_words = 1000
 
     def __init__(
         self,
@@ -154,6 +156,15 @@ class ParsingCodec(Codec):
     def parse(self, text: str, form: str, source: str = "text") -> list[Tree]:
         """Brackets are read for their words and parts of speech; text is words, or word/tag."""
         self.check_format(form)
+        trees = self._trees(text, form, source)
+        for number, tree in enumerate(trees, start=1):
+            if (size := len(tree.leaves())) > self.most_words:
+                remedy = "split it, or set most_words of the codec; charts take memory by the square of the length"
+                place = f"{source}, sentence {number}"
+                raise FormatError(place, f"at most {self.most_words:,} words", f"{size:,}", remedy)
+        return trees
+
+    def _trees(self, text: str, form: str, source: str) -> list[Tree]:
         if form == "brackets":
             return list(parse_trees(text, source=source))
         if form == "jsonl":
