@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import subprocess
 import sys
 import threading
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -106,6 +108,64 @@ def test_data_loader_workers(start: str) -> None:
     for found, want in zip(loader, expected, strict=True):
         assert torch.equal(found, want)
     assert equal(answers(), answers())
+
+
+FORKS = """
+import os, threading, torch, structlearn as sl
+torch.set_num_threads(2)
+s = sl.LinearChain(torch.randn(64, 100, 20), torch.randn(20, 20))
+labels, stop = s.argmax(), threading.Event()
+
+def inside():
+    while not stop.is_set():
+        s.argmax(), s.log_partition()
+
+threads = [threading.Thread(target=inside) for _ in range(2)]
+for t in threads:
+    t.start()
+for _ in range(40):
+    child = os.fork()
+    if child == 0:
+        os._exit(0 if torch.equal(s.argmax(), labels) and s.topk(2)[1].isfinite().all() else 1)
+    assert os.waitpid(child, 0)[1] == 0
+stop.set()
+for t in threads:
+    t.join()
+"""
+
+
+def test_forks_while_other_threads_are_inside_kernels() -> None:
+    found = subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS], capture_output=True, text=True, timeout=120)
+    assert found.returncode == 0, found.stderr
+
+
+def test_memory_stays_flat_over_many_steps() -> None:
+    """10,000 loss steps; a leak of 100 bytes a step would add a megabyte."""
+    shapes = (4, 9, 5), (4, 8, 3, 4), (4, 6, 6, 3), (4, 7, 6), (5, 5), (4, 4)
+    scores = [torch.randn(shape, requires_grad=True) for shape in shapes]
+    chain, segments, spans, match, step, jump = scores
+    make: list[Callable[[], sl.Structure]] = [
+        lambda: sl.LinearChain(chain, step),
+        lambda: sl.SemiMarkov(segments, jump),
+        lambda: sl.SpanTree(spans),
+        lambda: sl.Alignment(match, gap=-1.0),
+    ]
+    losses = sl.CRFLoss(), sl.PerceptronLoss()
+
+    def steps(count: int) -> None:
+        for i in range(count):
+            s = make[i % len(make)]()
+            losses[i // len(make) % 2](s, s.argmax()).backward()
+            for x in scores:
+                x.grad = None
+
+    def resident() -> int:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
+
+    steps(2_000)
+    before = resident()
+    steps(10_000)
+    assert resident() - before < 1 << 20
 
 
 @pytest.fixture(scope="session")
