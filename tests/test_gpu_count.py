@@ -156,15 +156,15 @@ def test_the_way_back_keeps_to_the_state() -> None:
 
 
 def same(problem: Problem, counter: Counter | LabelCounter) -> None:
-    """Every result of the launch function has the bits of the reference."""
+    """Every result of the launch function is that of the reference, which adds in float64."""
     offset, slope = worth(problem, counter.sizes)
     native, reference = problem.make("triton"), problem.make("reference")
     best, expected = (chain.best_by_count(counter, offset, slope) for chain in (native, reference))
     assert torch.equal(best.y, expected.y)
     assert torch.equal(best.index, expected.index)
-    assert torch.equal(best.value, expected.value)
+    torch.testing.assert_close(best.value, expected.value)
     found, wanted = (chain.max_by_count(counter) for chain in (native, reference))
-    assert torch.equal(found.table, wanted.table)
+    torch.testing.assert_close(found.table, wanted.table)
     assert (found.table > NEG_INF).sum() > 1
     last = (found.table.flatten(1) > NEG_INF).long() * torch.arange(counter.size)
     index = torch.stack(torch.unravel_index(last.argmax(1), counter.sizes), -1)

@@ -29,8 +29,8 @@ def finite(b_max):
 
 @triton.jit
 def probability(b_log):
-    """exp, at most 1: of scores beyond 1e7 (float64: 1e15) rounding may leave logarithms far above 0."""
-    return tl.exp(tl.minimum(b_log, 0.0))
+    """exp, and finite: of scores beyond 1e7 (float64: 1e15) rounding may leave logarithms far above 0."""
+    return tl.exp(tl.minimum(b_log, 1.0))
 
 
 @triton.jit
