@@ -75,14 +75,17 @@ class CountedRow {
   T transition(int64_t t, int64_t p, int64_t c) const { return chain_.transition(b_, t)[p * C_ + c] * unit_; }
 
   void choose_unit(int64_t n) {
-    T most = 0;
+    Vec<T> top{};
     const auto look = [&](const T* x, int64_t size) {
-      for (int64_t i = 0; x && i < size; ++i) most = std::max(most, std::isinf(x[i]) ? T(0) : std::abs(x[i]));
+      for (int64_t i = 0; x && i < size; i += kLanes<T>) {
+        const Vec<T> v = load_row(x, i, size, T(0)), positive = vmax(v, -v);
+        top = vmax(positive < std::numeric_limits<T>::infinity() ? positive : Vec<T>{}, top);
+      }
     };
     look(chain_.start, C_), look(chain_.end, C_);
     for (int64_t t = 0; t < n; ++t) look(chain_.unary(b_, t), C_);
     for (int64_t t = 0; t + 1 < (chain_.shared() ? std::min<int64_t>(n, 2) : n); ++t) look(chain_.transition(b_, t), C_ * C_);
-    unit_ = most < std::numeric_limits<T>::max() / T(4 * n + 4) ? T(1) : T(0x1p-40);
+    unit_ = hmax(top) < std::numeric_limits<T>::max() / T(4 * n + 4) ? T(1) : T(0x1p-40);
   }
   int64_t last(int64_t q, int64_t c) const { return args_.last ? args_.last[q * C_ + c] : 0; }
   int64_t unary_step(int64_t t, int64_t c) const { return unary_step_ ? unary_step_[t * C_ + c] : 0; }
@@ -119,10 +122,13 @@ class CountedRow {
     for (int64_t c0 = 0; c0 < C_; c0 += kRows) {
       const int rows = int(std::min<int64_t>(kRows, C_ - c0));
       const T* weights[kRows];
-      T* out[kRows];
-      for (int r = 0; r < rows; ++r) weights[r] = into_.data + (c0 + r) * C_, out[r] = row(t, c0 + r, 0) + unary_step(t, c0 + r);
+      T *out[kRows], u[kRows];
+      for (int r = 0; r < rows; ++r) {
+        weights[r] = into_.data + (c0 + r) * C_, u[r] = unary(t, c0 + r);
+        out[r] = row(t, c0 + r, 0) + unary_step(t, c0 + r);
+      }
       step_strided<MaxPlus, T>(rows, weights, row(t - 1, 0, 0), C_, width_, reach_ + 1,
-                               [&](int r, int64_t g, Vec<T> best) { store(out[r] + g, best + unary(t, c0 + r)); });
+                               [&](int r, int64_t g, Vec<T> best) { store(out[r] + g, best + u[r]); });
     }
     trim(t);
   }
