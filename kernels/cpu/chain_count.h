@@ -12,8 +12,6 @@
 #include "chain.h"
 #include "counted.h"
 
-#include <cmath>
-
 namespace sl {
 
 // Field order and null rules as in structlearn/ops/chain_count.py.

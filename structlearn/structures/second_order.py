@@ -27,10 +27,10 @@ from structlearn.structures.expanded import ExpandedChain
 _ORDINARY = 32.0
 
 
-def _strays(x: Tensor) -> bool:
-    """Whether sums with x (..., C) lose digits that count, or overflow: a best score is large or a mask near finfo.min.
+def _needs_float64(x: Tensor) -> bool:
+    """Whether float32 sums with x lose digits or overflow: its largest score is large, or a mask is near finfo.min.
 
-    Masks of moderate size beside better scores are ordinary.
+    Masks of moderate size beside better scores do no harm.
     """
     if x.numel() == 0:
         return False
@@ -38,9 +38,8 @@ def _strays(x: Tensor) -> bool:
     low, high = torch.aminmax(x)
     if float(low) >= -_ORDINARY and float(high) <= _ORDINARY:
         return False
-    best = x.amax(-1)
     masks = x.masked_fill(x == float("-inf"), 0.0) < torch.finfo(x.dtype).min / 2
-    return bool((best.abs() > _ORDINARY).logical_and(best > float("-inf")).any()) or bool(masks.any())
+    return _ORDINARY < abs(float(high)) < float("inf") or bool(masks.any())
 
 
 class SecondOrderPotentials(NamedTuple):
@@ -95,7 +94,7 @@ class SecondOrderChain(ExpandedChain):
         careful = self.backend in ("reference", "torch-struct") or (
             self.backend == "cpu"
             and is_eager(self.unary)
-            and (_strays(self.transition.flatten()) or _strays(self.second.flatten()))
+            and (_needs_float64(self.transition) or _needs_float64(self.second))
         )
         units = Units.of(self.unary)
         if careful and units.unit == 1.0:
