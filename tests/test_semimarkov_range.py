@@ -236,3 +236,14 @@ def test_ties_in_double_go_to_the_lowest_indices(dtype: torch.dtype) -> None:
     large = sl.SemiMarkov(segments * 2.0**20, transition * 2.0**20, backend="cpu")
     assert torch.equal(small.argmax(), large.argmax())
     assert torch.equal(small.topk(4)[0], large.topk(4)[0])
+
+
+def test_segments_beside_huge_scores_that_no_output_uses() -> None:
+    segments = torch.tensor([[-1.0, 2.0], [0.0, NEG_INF], [NEG_INF, 3.0]], dtype=torch.float64).view(1, 3, 1, 2)
+    s, expected = (
+        sl.SemiMarkov(segments, torch.tensor([[1.0, 2.0], [-4.0, top]], dtype=torch.float64), backend="cpu")
+        for top in (1e17, NEG_INF)
+    )
+    torch.testing.assert_close(s.log_partition(), expected.log_partition())
+    torch.testing.assert_close(s.marginals().segments, expected.marginals().segments)
+    torch.testing.assert_close(s.entropy(), expected.entropy())

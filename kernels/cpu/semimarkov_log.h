@@ -46,8 +46,9 @@ class SemiLogRow {
     for (Buffer<double>* x : {&ra_, &rb_}) x->resize((n_ + 1) * Cp_), std::fill_n(x->data, (n_ + 1) * Cp_, 0.0);
     for (Buffer<double>* x : {&da_, &db_}) x->resize(kTangent ? (n_ + 1) * Cp_ : 0), std::fill_n(x->data, kTangent ? (n_ + 1) * Cp_ : 0, 0.0);
     ends_.assign(n_ + 1, kNegInf<double>), starts_ = ends_;
+    find_open(semi);
     starts_[0] = 0;
-    std::fill_n(at(b_, 0), C_, 0.0);
+    std::copy_n(at(open_starts_, 0), C_, at(b_, 0));
     for (int64_t t = 1; t <= n_; ++t)
       if (end_step(whole, semi, t) && t < n_) label_step(whole, semi, t);
     feasible = ends(n_);
@@ -137,6 +138,22 @@ class SemiLogRow {
     return v_.transition + (whole.shared() ? 0 : (row_ * (whole.N - 1) + t - 1) * C_ * C_) + p * C_;
   }
 
+  // 0 for the labels from which an output goes on, -inf for others: after a segment that ends before t, and for one that
+  // starts there. Scores that no output uses would set the scale of those that some do.
+  void find_open(const Semi<double>& semi) {
+    for (Buffer<double>* x : {&open_ends_, &open_starts_}) x->resize((n_ + 1) * Cp_), std::fill_n(x->data, (n_ + 1) * Cp_, kNegInf<double>);
+    std::fill_n(at(open_ends_, n_), C_, 0.0);
+    for (int64_t t = n_ - 1; t >= 0; --t) {
+      double* starts = at(open_starts_, t);
+      for (int64_t w = 0; w < semi.widths(t, n_); ++w)
+        for (int64_t c = 0; c < C_; ++c)
+          if (semi.segments(0, t, w)[c] > kNegInf<double> && at(open_ends_, t + w + 1)[c] == 0) starts[c] = 0;
+      for (int64_t p = 0; t && p < C_; ++p)
+        for (int64_t c = 0; c < C_; ++c)
+          if (semi.transition(0, t)[p * C_ + c] > kNegInf<double> && starts[c] == 0) at(open_ends_, t)[p] = 0;
+    }
+  }
+
   template <class F>
   void each_start(int64_t t, F&& f) const {
     for (int64_t w = 0; w < std::min(W_, t); ++w)
@@ -144,11 +161,11 @@ class SemiLogRow {
   }
   // What a segment from s adds to a_t, relative to `to`.
   Vec<double> segment(const Semi<double>& semi, int64_t s, int64_t w, int64_t c, double to) {
-    return (load_row(semi.segments(0, s, w), c, C_, kNegInf<double>) + (starts_[s] - to)) + load(at(b_, s) + c);
+    return (load_row(semi.segments(0, s, w), c, C_, kNegInf<double>) + load(at(open_ends_, s + w + 1) + c) + (starts_[s] - to)) + load(at(b_, s) + c);
   }
   // What label p before t adds to b_t, relative to it.
   Vec<double> pair(const double* matrix, int64_t t, int64_t p, int64_t c) {
-    return (load_row(matrix + p * C_, c, C_, kNegInf<double>) - (starts_[t] - ends_[t])) + at(a_, t)[p];
+    return (load_row(matrix + p * C_, c, C_, kNegInf<double>) + load(at(open_starts_, t) + c) - (starts_[t] - ends_[t])) + at(a_, t)[p];
   }
 
   // Labels c.. of log sum_i exp(x_i + rest_i) and of its derivative; each(f) calls f(x, rest, direction of the part,
@@ -197,7 +214,7 @@ class SemiLogRow {
     const double* matrix = semi.transition(0, t);
     Vec<double> top = splat<double>(kNegInf<double>);
     for (int64_t p = 0; p < C_; ++p)
-      for (int64_t c = 0; c < C_; c += kLanes<double>) top = vmax(load_row(matrix + p * C_, c, C_, kNegInf<double>) + at(a_, t)[p], top);
+      for (int64_t c = 0; c < C_; c += kLanes<double>) top = vmax(load_row(matrix + p * C_, c, C_, kNegInf<double>) + load(at(open_starts_, t) + c) + at(a_, t)[p], top);
     const double best = hmax(top);
     if (!(best > kNegInf<double>)) return;
     starts_[t] = ends_[t] + std::rint(best);
@@ -267,6 +284,7 @@ class SemiLogRow {
   SemiDirection<T> v_;
   std::vector<double> ends_, starts_;  // what a_t and b_t are relative to, -inf where there is nothing
   std::vector<double> last_, pairs_, weight_;  // last_: probabilities of the last label
+  Buffer<double> open_ends_, open_starts_;
   Buffer<double> a_, ra_, da_, b_, rb_, db_, d_, dd_, g_, dg_;  // ra_, rb_: rests
 };
 
