@@ -14,7 +14,7 @@
 // lane would wait for that shift (5 cycles of 10) at every step; with two the second row's work fills
 // the time. Lanes run against the rows so that columns run with them, y's gap scores load in order,
 // and the block's last row sits in lane 0, where storing it costs no shuffle. No sum is reordered, so
-// results equal the reference bit by bit.
+// ties fall as in the reference.
 #pragma once
 #include <algorithm>
 #include <cmath>

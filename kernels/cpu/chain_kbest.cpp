@@ -4,6 +4,7 @@
 // best of them is so large that it hides differences, every field is taken less its maximum. Limited by the merge: C k
 // compares a cell at worst, but a predecessor's list is left at its first entry that does not make it.
 #include "chain_viterbi_careful.h"
+#include "kbest.h"
 
 namespace sl {
 namespace {
@@ -51,30 +52,19 @@ class KBest {
         const T* m = chain_.transition(b, t - 1);
         const double top_m = top(m, C_ * C_);
         for (int64_t c = 0; c < C_; ++c)
-          merge(before, [&](int64_t p) { return in_units(m[p * C_ + c]) - top_m; }, now + c * k_, from_.data() + (t * C_ + c) * k_);
+          merge_lists(C_, k_, now + c * k_, from_.data() + (t * C_ + c) * k_, [&](int64_t p, double* step) {
+            *step = in_units(m[p * C_ + c]) - top_m;
+            return before + p * k_;
+          });
       }
       for (int64_t c = 0; c < C_; ++c)
         for (int64_t i = 0; i < k_; ++i) now[c * k_ + i] += in_units(u[c]) - top_u;
     }
-    merge(now, [&](int64_t p) { return chain_.end ? in_units(chain_.end[p]) - last : 0; }, best_.data(), at_.data());
+    merge_lists(C_, k_, best_.data(), at_.data(), [&](int64_t p, double* step) {
+      *step = chain_.end ? in_units(chain_.end[p]) - last : 0;
+      return now + p * k_;
+    });
     return best_.data();
-  }
-
-  template <class F>
-  void merge(const double* lists, F&& step, double* best, int32_t* from) const {
-    int64_t size = 0;
-    for (int64_t p = 0; p < C_; ++p) {
-      const double s = step(p);
-      for (int64_t i = 0; i < k_; ++i) {
-        const double x = lists[p * k_ + i] + s;
-        if (x == kNegInf<double> || (size == k_ && !(x > best[k_ - 1]))) break;
-        int64_t place = size < k_ ? size++ : k_ - 1;
-        for (; place > 0 && x > best[place - 1]; --place) best[place] = best[place - 1], from[place] = from[place - 1];
-        best[place] = x, from[place] = int32_t(p * k_ + i);
-      }
-    }
-    std::fill(best + size, best + k_, kNegInf<double>);
-    std::fill(from + size, from + k_, 0);
   }
 
   const Chain<T>& chain_;

@@ -1,5 +1,6 @@
 // The k largest of a stream of candidates, equals in the order they came.
 #pragma once
+#include <algorithm>
 #include <vector>
 
 #include "simd.h"
@@ -28,5 +29,25 @@ class KLargest {
   std::vector<T> value_;
   std::vector<Tag> tag_;
 };
+
+// The k largest entries of so many falling lists of k, to all of whose entries a number is added; equals in the order of
+// (list, rank). list(j, &step) is the j-th list, step its number; from holds j * k + rank.
+template <class T, class F>
+inline void merge_lists(int64_t lists, int64_t k, T* best, int32_t* from, F&& list) {
+  int64_t size = 0;
+  for (int64_t j = 0; j < lists; ++j) {
+    T step;
+    const T* values = list(j, &step);
+    for (int64_t i = 0; i < k; ++i) {
+      const T x = values[i] + step;
+      if (x == kNegInf<T> || (size == k && !(x > best[k - 1]))) break;
+      int64_t place = size < k ? size++ : k - 1;
+      for (; place > 0 && x > best[place - 1]; --place) best[place] = best[place - 1], from[place] = from[place - 1];
+      best[place] = x, from[place] = int32_t(j * k + i);
+    }
+  }
+  std::fill(best + size, best + k, kNegInf<T>);
+  std::fill(from + size, from + k, 0);
+}
 
 }  // namespace sl

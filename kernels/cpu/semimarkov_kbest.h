@@ -3,6 +3,7 @@
 // equal scores in the order of (p, i) and (w, i). Limited by the merges: (C + W) k compares a cell at
 // worst, but a list is left at its first entry that does not make it.
 #pragma once
+#include "kbest.h"
 #include "semimarkov_careful.h"
 
 namespace sl {
@@ -25,21 +26,21 @@ class KBest {
       for (int64_t i = 0; i < k_; ++i) starting_[c * k_ + i] = i ? kNegInf<T> : T(0);
     for (int64_t t = 1; t <= n; ++t) {
       for (int64_t c = 0; c < C_; ++c)
-        merge(std::min(semi_.W, t), ending_.data() + at(t, c), width_.data() + at(t, c), [&](int64_t w, T* step) {
+        merge_lists(std::min(semi_.W, t), k_, ending_.data() + at(t, c), width_.data() + at(t, c), [&](int64_t w, T* step) {
           *step = semi_.segments(b, t - w - 1, w)[c];
           return starting_.data() + at(t - w - 1, c);
         });
       if (t == n) break;
       const T* m = semi_.transition(b, t);
       for (int64_t c = 0; c < C_; ++c)
-        merge(C_, starting_.data() + at(t, c), label_.data() + at(t, c), [&](int64_t p, T* step) {
+        merge_lists(C_, k_, starting_.data() + at(t, c), label_.data() + at(t, c), [&](int64_t p, T* step) {
           *step = m[p * C_ + c];
           return ending_.data() + at(t, p);
         });
     }
     std::vector<T> best(k_);
     std::vector<int32_t> from(k_);
-    merge(C_, best.data(), from.data(), [&](int64_t p, T* step) {
+    merge_lists(C_, k_, best.data(), from.data(), [&](int64_t p, T* step) {
       *step = 0;
       return ending_.data() + at(n, p);
     });
@@ -60,25 +61,6 @@ class KBest {
       y[t] = w * C_ + c;
       if (t) cell = label_[at(t, c) + from % k_];
     }
-  }
-
-  // list(j, &step) is the j-th list, to whose entries step is added; from holds j * k + rank.
-  template <class F>
-  void merge(int64_t lists, T* best, int32_t* from, F&& list) const {
-    int64_t size = 0;
-    for (int64_t j = 0; j < lists; ++j) {
-      T step;
-      const T* values = list(j, &step);
-      for (int64_t i = 0; i < k_; ++i) {
-        const T x = values[i] + step;
-        if (x == kNegInf<T> || (size == k_ && !(x > best[k_ - 1]))) break;
-        int64_t place = size < k_ ? size++ : k_ - 1;
-        for (; place > 0 && x > best[place - 1]; --place) best[place] = best[place - 1], from[place] = from[place - 1];
-        best[place] = x, from[place] = int32_t(j * k_ + i);
-      }
-    }
-    std::fill(best + size, best + k_, kNegInf<T>);
-    std::fill(from + size, from + k_, 0);
   }
 
   const Semi<T>& semi_;

@@ -6,8 +6,8 @@
 
 One program owns one pair. All nodes of an anti-diagonal d = i + j are independent; lane o is row i of a tile of BLOCK
 rows, and tiles follow one another until the diagonal is done. Neighbours are other lanes, so three diagonals of M, X
-and Y go through global rows used in turn, and one barrier a diagonal orders writes and reads. Sums and ties are those
-of the other backends, bit for bit. What limits it on a GPU: the N + M barriers of a pair; throughput comes from the
+and Y go through global rows used in turn, and one barrier a diagonal orders writes and reads. Sums keep the order of
+the other backends, so ties fall alike. What limits it on a GPU: the N + M barriers of a pair; throughput comes from the
 batch.
 """
 

@@ -10,7 +10,7 @@ label adds by itself shifts the tile as it is stored, what the automaton adds sh
 in memory, with a barrier between positions; the best labelling is found from them again, last position first.
 
 Additions keep the order written above, equal candidates keep the lowest (label, state) and equal values the lowest g:
-ties fall as in the reference, bit for bit.
+ties fall as in the reference.
 
 What limits it on a GPU: R^2 S additions and maxima a position on the one multiprocessor that a sequence has, fed from
 L1 while one A_t fits there, else from L2; for small tables, the dependent steps there and back with a barrier each.

@@ -9,7 +9,7 @@ is read once. Otherwise alpha goes through two global rows used in turn, so that
 reads.
 
 Additions keep the order written above, and equal candidates keep the lowest predecessor: ties fall as in the other
-backends, bit for bit. Columns beyond C hold -inf, which never wins against a real candidate.
+backends. Columns beyond C hold -inf, which never wins against a real candidate.
 
 What limits them on a GPU: the N dependent steps of a sequence (a reduction, a layout change and their barriers each),
 until C^2 words of transition a step, from L2 if shared and tiled, from memory if not shared, take longer. Programs

@@ -12,7 +12,7 @@ read. All rows stay in memory, with a barrier after each maximum; the best segme
 segment first.
 
 Additions keep the order written above, equal candidates keep the smallest width and the lowest label, and equal values
-the lowest g: ties fall as in the reference, bit for bit.
+the lowest g: ties fall as in the reference.
 
 What limits it on a GPU: C (C + W) S additions and maxima a position on the one multiprocessor that a sequence has, fed
 from L2 once W rows of messages exceed L1; for small tables, the dependent steps there and back with two barriers each.

@@ -9,7 +9,7 @@ chain's step, over tiles of (BLOCK_P labels before, BLOCK_C labels); when one ti
 and a shared transition is read once.
 
 Additions keep the order written above, and equal candidates keep the smallest width and the lowest label: ties fall as
-in the other backends, bit for bit.
+in the other backends.
 
 What limits them on a GPU: the N dependent steps of a sequence (two reductions, a layout change and a barrier each),
 until the W C words of segments a step, read once and one step early where one tile holds them, take longer.
